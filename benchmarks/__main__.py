@@ -64,9 +64,7 @@ def bench(
     `interchange` compares imported models with `transformers`, on 500 inputs a family and 100 a setting, and their speed.
     """
     if plot is not None and name != "growth":
-        raise UserError(
-            f"--plot draws growth, but {name!r} is measured: python -m benchmarks growth --plot {plot}"
-        )
+        raise UserError(f"--plot draws growth, but {name!r} is measured: python -m benchmarks growth --plot {plot}")
     if plot is not None and (plot.suffix not in (".png", ".svg", ".pdf") or not plot.parent.is_dir()):
         raise UserError(f"--plot is {plot}: a .png, .svg or .pdf file in a folder that exists was expected.")
     if name == "gpu-file":
@@ -94,11 +92,7 @@ def bench(
         )
         for record in chain(*parts):
             records.append(record)
-            say(
-                json.dumps(record)
-                if as_json
-                else ", ".join(f"{key} {value}" for key, value in record.items())
-            )
+            say(json.dumps(record) if as_json else ", ".join(f"{key} {value}" for key, value in record.items()))
         if store:
             them.store(records)
         return

@@ -81,9 +81,7 @@ def _predictions(name: str, model: str, texts: list[str], unit: str, rounds: int
                 notes=[f"ours finds {taken} of {machine.cores()} cores free"])  # fmt: skip
 
 
-def _directly(
-    model: Seq2Seq, beam: int, texts: list[str], workers: int, threads: int
-) -> Callable[[], object]:
+def _directly(model: Seq2Seq, beam: int, texts: list[str], workers: int, threads: int) -> Callable[[], object]:
     """CTranslate2 as its manual calls it, with the tokens of our texts."""
     import ctranslate2
 

@@ -92,11 +92,7 @@ def dates(count: int) -> list[Pair]:
 
 
 def besiege(
-    service: Service,
-    pairs: Sequence[Pair],
-    clients: int,
-    seconds: float,
-    event: Callable[[], None] | None = None,
+    service: Service, pairs: Sequence[Pair], clients: int, seconds: float, event: Callable[[], None] | None = None
 ) -> Tally:
     """Let clients ask one question after the other for some seconds; ``event`` happens half way."""
     return asyncio.run(_besiege(service, pairs, clients, seconds, event))
@@ -115,9 +111,7 @@ async def _besiege(
     return tally
 
 
-async def _client(
-    service: Service, pairs: Sequence[Pair], number: int, clients: int, end: float, tally: Tally
-) -> None:
+async def _client(service: Service, pairs: Sequence[Pair], number: int, clients: int, end: float, tally: Tally) -> None:
     """Ask until the time is over or the server closes the door."""
     turn = number
     while time.perf_counter() < end:
@@ -136,11 +130,7 @@ async def _client(
 
 
 async def _ask(
-    service: Service,
-    pairs: Sequence[Pair],
-    reader: asyncio.StreamReader,
-    writer: asyncio.StreamWriter,
-    tally: Tally,
+    service: Service, pairs: Sequence[Pair], reader: asyncio.StreamReader, writer: asyncio.StreamWriter, tally: Tally
 ) -> bool:
     """Put one question and check its answer; False if the connection cannot be used again."""
     body = json.dumps(service.body([source for source, _ in pairs])).encode()

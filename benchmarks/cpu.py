@@ -30,11 +30,9 @@ from seq2see.tokenizers.tokenizer import END, PAD, START, Tokenizer
 Translate = Callable[[list[list[str]]], list[list[str]]]
 SOURCE, OUTPUT, VOCABULARY = 24, 40, 37_000
 #: Chinese and Korean letters, so that a text of so many different tokens can be written.
-LETTERS = [
-    *map(chr, range(0x4E00, 0xA000)),
-    *map(chr, range(0xAC00, 0xD7A4)),
-    *map(chr, range(0x3400, 0x4DB6)),
-][: VOCABULARY - 3]
+LETTERS = [*map(chr, range(0x4E00, 0xA000)), *map(chr, range(0xAC00, 0xD7A4)), *map(chr, range(0x3400, 0x4DB6))][
+    : VOCABULARY - 3
+]
 PLAIN_BATCH = 4000  # dates that the plain loop answers at a time: the best of 250, 1,000 and 4,000
 
 
@@ -147,16 +145,11 @@ def _direct(path: Path, tokens: int, kind: str = "default", workers: int = 1, th
 
     # An export can be computed in float32 whatever it is kept in, and in int8 likewise.
     translator = ctranslate2.Translator(
-        str(path / FORMAT),
-        compute_type=kind,
-        inter_threads=workers,
-        intra_threads=threads or machine.cores(),
+        str(path / FORMAT), compute_type=kind, inter_threads=workers, intra_threads=threads or machine.cores()
     )
 
     def translate(sources: list[list[str]]) -> list[list[str]]:
-        results = translator.translate_batch(
-            sources, beam_size=1, max_decoding_length=tokens, max_batch_size=256
-        )
+        results = translator.translate_batch(sources, beam_size=1, max_decoding_length=tokens, max_batch_size=256)
         return [result.hypotheses[0] for result in results]
 
     return translate
@@ -170,9 +163,7 @@ def random_model(quantization: str = "int8") -> Iterator[tuple[Seq2Seq, Path]]:
     torch.manual_seed(1)
     transformer = network_of(shape).eval()
     with torch.no_grad():
-        torch.nn.init.normal_(
-            transformer.output.weight, std=0.2
-        )  # so that the likeliest token is one of its own
+        torch.nn.init.normal_(transformer.output.weight, std=0.2)  # so that the likeliest token is one of its own
         transformer.output.bias[tokenizer.end] = -1e9
     with tempfile.TemporaryDirectory() as name:
         path = Path(name) / "base"
@@ -187,9 +178,7 @@ def random_model(quantization: str = "int8") -> Iterator[tuple[Seq2Seq, Path]]:
 def products(config: ModelConfig, sentences: int, source: int, target: int) -> float:
     """Count the operations of all matrix products that read and write so many sentences, attention left out."""
     d, f, layers = config.d_model, config.d_ff, config.decoder_layers
-    encoder = (
-        config.encoder_layers * (4 * d * d + 2 * d * f) + layers * 2 * d * d
-    )  # keys and values once a sentence
+    encoder = config.encoder_layers * (4 * d * d + 2 * d * f) + layers * 2 * d * d  # keys and values once a sentence
     decoder = layers * (6 * d * d + 2 * d * f) + d * config.target_vocabulary
     return 2.0 * sentences * (source * encoder + target * decoder)
 
@@ -208,8 +197,6 @@ def float_speed(size: int = 1024) -> float:
 LINES: dict[str, Callable[[int], Line]] = {
     "cold-start": cold_start,
     "dates-10000": dates_10000,
-    "base-batch32": lambda rounds: base(
-        rounds, 32, "base-batch32", "1.5× of the better of CTranslate2 int8 and HF"
-    ),
+    "base-batch32": lambda rounds: base(rounds, 32, "base-batch32", "1.5× of the better of CTranslate2 int8 and HF"),
     "base-batch1": lambda rounds: base(rounds, 1, "base-batch1", "3× of HF"),
 }

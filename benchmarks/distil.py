@@ -70,9 +70,7 @@ def grow(name: str, out: Path, encoder_layers: int, decoder_layers: int, d_ff: i
                     continue
                 wide = _widened(part, tensor.clone(), d_ff)
                 silent = place not in places and part.endswith(OUTPUTS)
-                grown[f"{side}.layers.{place}.{part.removeprefix(before)}"] = (
-                    torch.zeros_like(wide) if silent else wide
-                )
+                grown[f"{side}.layers.{place}.{part.removeprefix(before)}"] = torch.zeros_like(wide) if silent else wide
     larger = replace(shape, encoder_layers=encoder_layers, decoder_layers=decoder_layers, d_ff=d_ff)
     folder.write(out, replace(model.config, model=larger), model.tokenizers, weights_bytes(grown), model.card)
     return sum(tensor.numel() for tensor in grown.values())
@@ -157,9 +155,7 @@ def answers(name: str, pairs: Sequence[Pair], device: str, seconds: float) -> It
             batch = block[at : at + (1024 if width <= 24 else 512 if width <= 64 else 256)]
             at += len(batch)
             found = engine.search([ids[row] for row in batch], rules, BEAM)
-            texts = iter(
-                model.tokenizers.target.decode_batch([one.ids for several in found for one in several])
-            )
+            texts = iter(model.tokenizers.target.decode_batch([one.ids for several in found for one in several]))
             for row, several in zip(batch, found, strict=True):
                 candidates = [next(texts) for _ in several]
                 best = nearest(candidates, pairs[row][1])
@@ -205,9 +201,7 @@ def _write(path: Path, rows: Iterable[Sequence[str]]) -> None:
 
 def main() -> None:
     """Run one of the steps."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     steps = parser.add_subparsers(dest="step", required=True)
     one = steps.add_parser("grow", help="write a larger copy of a model")
     one.add_argument("model")
@@ -223,9 +217,7 @@ def main() -> None:
     one.add_argument("model")
     one.add_argument("sources", type=Path)
     one.add_argument("out", type=Path)
-    one.add_argument(
-        "--part", default="1/1", metavar="I/N", help="the I-th of N parts, for several processes"
-    )
+    one.add_argument("--part", default="1/1", metavar="I/N", help="the I-th of N parts, for several processes")
     one.add_argument("--seconds", type=float, default=float("inf"), help="stop after this time")
     one.add_argument("--device", default="auto")
     one = steps.add_parser("pupil", help="mix answers with people's best pairs")
@@ -254,9 +246,7 @@ def main() -> None:
             taught = [*answers(given.model, rows, given.device, given.seconds)]
             _write(given.out, [pair[:2] for pair in taught])
             others = sum(row[2] for row in taught)
-            print(
-                f"{given.out}: {len(taught):,} of {len(rows):,} sources, {others:,} answers are not the likeliest."
-            )
+            print(f"{given.out}: {len(taught):,} of {len(rows):,} sources, {others:,} answers are not the likeliest.")
         else:
             mixed = pupil(given.mixture, (pair for path in given.answers for pair in pairs_of(path)))
             _write(given.out, mixed)

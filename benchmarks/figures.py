@@ -75,12 +75,7 @@ class Report:
         if self.store:
             day = f"{datetime.now(UTC):%Y-%m-%d}"
             for name, value in self.figures.items():
-                stored[name] = {
-                    "figure": value,
-                    "better": self.better[name],
-                    "device": self.device,
-                    "measured": day,
-                }
+                stored[name] = {"figure": value, "better": self.better[name], "device": self.device, "measured": day}
             self.path.write_text(json.dumps(stored, indent=1, sort_keys=True) + "\n", encoding="utf-8")
         known = [name for name in self.figures if stored.get(name, {}).get("device") == self.device]
         show({"compared": len(known), "fallen by a fifth": worse})
@@ -89,9 +84,7 @@ class Report:
 
 def options(parser: argparse.ArgumentParser) -> None:
     """Add what all of them take."""
-    parser.add_argument(
-        "--store", action="store_true", help="store the figures instead of comparing with them"
-    )
+    parser.add_argument("--store", action="store_true", help="store the figures instead of comparing with them")
 
 
 def gpu() -> str:

@@ -53,15 +53,11 @@ from seq2see.tokenizers.tokenizer import Tokenizer
 from seq2see.training.learner import Learner
 
 #: The command, which compiles as it does for a long training.
-COMPILED = (
-    "from seq2see.training import learner; learner.WORTH_COMPILING = 0; from seq2see.cli import main; main()"
-)
+COMPILED = "from seq2see.training import learner; learner.WORTH_COMPILING = 0; from seq2see.cli import main; main()"
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
 
-def losses(
-    device: str, precision: str, width: int, norm: str, steps: int = 10, muon: float = 0.0
-) -> list[float]:
+def losses(device: str, precision: str, width: int, norm: str, steps: int = 10, muon: float = 0.0) -> list[float]:
     """Train a model on packed dates and return the loss of each step; on a GPU a wide one is compiled."""
     tokenizer = Tokenizer.characters()
     pairs, _, _ = splits(2000, 1, 1, seed=1)
@@ -150,11 +146,7 @@ def step_kernels() -> Iterator[tuple[str, float, float]]:
             worst = float((ours.product(*given) - written.product(*given)).abs().max())
             yield f"product, {(R, D, N)}, {activation or 'plain'}", worst, 1e-4
         both = (ours.add_norm(x, x.sin(), first), written.add_norm(x, x.sin(), first))
-        yield (
-            f"sum and norm, {(R, D)}",
-            max(float((a - b).abs().max()) for a, b in zip(*both, strict=True)),
-            1e-4,
-        )
+        yield (f"sum and norm, {(R, D)}", max(float((a - b).abs().max()) for a, b in zip(*both, strict=True)), 1e-4)
     for B, beam, L, H, K, V in ((2, 1, 9, 2, 6, 12), (2, 3, 9, 2, 16, 16)):
         R = B * beam
         for place in (0, 5):
@@ -181,9 +173,7 @@ def choices() -> Iterator[tuple[str, float, float]]:
     """Yield how a search chooses tokens, how far our kernels leave its state from PyTorch's operations, and may."""
     special, rules = Special(start=1, end=2, pad=0), PAPER.but(length_offset=4)
     torch.manual_seed(3)
-    config = ModelConfig.of(
-        source_vocabulary=2100, target_vocabulary=2100, d_model=8, heads=2, d_ff=8, max_length=16
-    )
+    config = ModelConfig.of(source_vocabulary=2100, target_vocabulary=2100, d_model=8, heads=2, d_ff=8, max_length=16)
     model = network_of(config).to(DEVICE).eval()
     for beam in (1, 4):
         sides = [GraphSearch(model, special, 3, 8, 8, rules.but(beam=beam), lambda: None) for _ in range(2)]
@@ -217,12 +207,7 @@ def packed() -> Iterator[tuple[str, float, float]]:
         for of_query, of_key, causal in ((of_target, of_target, True), (of_target, of_source, False)):
             mask = PackedMask(causal, sentences=(of_query, of_key), spans=spans_of(of_query, of_key, causal))
             for dtype, tolerance in ((torch.float32, 1e-5), (half, 2e-2)):
-                shapes = (
-                    (len(of_query), H, K),
-                    (len(of_key), H, K),
-                    (len(of_key), H, V),
-                    (len(of_query), H, V),
-                )
+                shapes = ((len(of_query), H, K), (len(of_key), H, K), (len(of_key), H, V), (len(of_query), H, V))
                 q, k, v, dz = (torch.randn(*shape, device=DEVICE).to(dtype) for shape in shapes)
                 found, right = (
                     gradients(body, [x.to(kind) for x in (q, k, v)], mask, dz.to(kind))
@@ -248,10 +233,7 @@ def smoothed() -> Iterator[tuple[str, float, float]]:
             )
             pairs = (
                 (found, expected),
-                (
-                    *torch.autograd.grad(found, x, back),
-                    *torch.autograd.grad(expected, exact, back.double()),
-                ),
+                (*torch.autograd.grad(found, x, back), *torch.autograd.grad(expected, exact, back.double())),
             )
             worst = max(float((a - b).norm() / b.norm()) for a, b in pairs)
             yield f"loss, {(T, V)}, smoothing {smoothing}, {dtype}", worst, tolerance
@@ -264,9 +246,7 @@ def normed_sums() -> Iterator[tuple[str, float, float]]:
     on_gpu, programs = DEVICE == "cuda", add_norm.PROGRAMS
     half = torch.bfloat16 if on_gpu else torch.float16
     add_norm.PROGRAMS = 3  # so that each has several rows
-    for (T, D), dropout in itertools.product(
-        ((2500 if on_gpu else 9, 512), (45, 256), (50, 24), (1, 8)), (0.0, 0.1)
-    ):
+    for (T, D), dropout in itertools.product(((2500 if on_gpu else 9, 512), (45, 256), (50, 24), (1, 8)), (0.0, 0.1)):
         for dtype, tolerance in ((torch.float32, 1e-5), (half, 1e-2)):
             drawn = [torch.randn(*shape, device=DEVICE) for shape in ((T, D), (T, D), (D,), (D,), (T, D))]
             x, h, weight, bias, back = (one.to(dtype) for one in drawn)
@@ -396,11 +376,7 @@ def trainings() -> Iterator[tuple[str, float, float]]:
         found = planned_losses(count)
         left = sum(found[-10:]) / sum(found[:10])
         told = f"losses {found[0]:.4f} … {found[-1]:.4f}"
-        yield (
-            f"ensemble by the plan for {count} words, {told}",
-            left if math.isfinite(left) else math.inf,
-            0.8,
-        )
+        yield (f"ensemble by the plan for {count} words, {told}", left if math.isfinite(left) else math.inf, 0.8)
 
 
 def again() -> Iterator[tuple[str, float, float]]:
@@ -411,11 +387,7 @@ def again() -> Iterator[tuple[str, float, float]]:
     with TemporaryDirectory() as place:
         data, checkpoints = Path(place) / "pairs.tsv", Path(place) / "third" / "checkpoints"
         numbers = [f"{n:04}" for n in range(2000)]
-        for name, part in (
-            ("pairs", numbers[:1900]),
-            ("watched", numbers[1900:1920]),
-            ("tested", numbers[1920:1940]),
-        ):
+        for name, part in (("pairs", numbers[:1900]), ("watched", numbers[1900:1920]), ("tested", numbers[1920:1940])):
             data.with_stem(name).write_text("".join(f"{one}\t{one}\n" for one in part), encoding="utf-8")
         environment = os.environ | {
             "TORCHINDUCTOR_CACHE_DIR": str(Path(place) / "cache"),

@@ -112,9 +112,7 @@ def main() -> None:
     plain = greedy(ours, small, special)
     graph = [h[0] for h in GraphDecoder(ours, special).search(small)]
     same = [h.ids for h in graph] == [h.ids for h in plain]
-    figures.show(
-        {"float32 tokens equal to the plain search": same, "lengths": sorted({len(h.ids) for h in graph})}
-    )
+    figures.show({"float32 tokens equal to the plain search": same, "lengths": sorted({len(h.ids) for h in graph})})
     decoder = GraphDecoder(ours, special, torch.bfloat16)
     for line in options.lines.split(","):
         batch, beam = map(int, line.split("x"))

@@ -50,9 +50,7 @@ def bare_seconds(model: Seq2Seq, lines: list[str], beam: int) -> tuple[float, fl
 
     def search() -> int:
         batches = model.network.batches(lengths, rules, 1)
-        return sum(
-            len(ids) for engine, part in batches for ids in engine.ids([rows[row] for row in part], rules)
-        )
+        return sum(len(ids) for engine, part in batches for ids in engine.ids([rows[row] for row in part], rules))
 
     for _ in range(2):  # the second use of a shape captures it
         search()

@@ -50,11 +50,7 @@ def corpus(pairs: int, seed: int = 0) -> tuple[Ragged, Ragged]:
 def training_flops(config: ModelConfig, source: Ragged, target: Ragged) -> float:
     """Count the floating-point operations that one target token needs, forward and backward (PEERS: Limits)."""
     d, f, layers = config.d_model, config.d_ff, config.encoder_layers
-    encoder, decoder, output = (
-        layers * (4 * d * d + 2 * d * f),
-        layers * (8 * d * d + 2 * d * f),
-        d * VOCABULARY,
-    )
+    encoder, decoder, output = (layers * (4 * d * d + 2 * d * f), layers * (8 * d * d + 2 * d * f), d * VOCABULARY)
     s, t = source.lengths.astype(float), target.lengths.astype(float) - 1
     products = 6 * (encoder * s.sum() + (decoder + output) * t.sum())
     attention = 3 * 4 * d * layers * ((s * s).sum() + (t * t).sum() / 2 + (s * t).sum())
@@ -65,9 +61,7 @@ def ours(
     source: Ragged, target: Ragged, tokens: int, preset: str = "base"
 ) -> Callable[[int], tuple[int, torch.Tensor]]:
     """Return a function that trains for some steps, counts real target tokens and returns the last loss."""
-    config = ModelConfig.of(
-        source_vocabulary=VOCABULARY, target_vocabulary=VOCABULARY, **PRESETS[preset].model
-    )
+    config = ModelConfig.of(source_vocabulary=VOCABULARY, target_vocabulary=VOCABULARY, **PRESETS[preset].model)
     settings = TrainingConfig.of(layout="packed", precision="bfloat16", batch_tokens=tokens)
     torch.manual_seed(0)
     model = network_of(config).cuda()
@@ -88,9 +82,7 @@ def ours(
     return run
 
 
-def marian(
-    source: Ragged, target: Ragged, tokens: int, attention: str
-) -> Callable[[int], tuple[int, torch.Tensor]]:
+def marian(source: Ragged, target: Ragged, tokens: int, attention: str) -> Callable[[int], tuple[int, torch.Tensor]]:
     """The peer: the same sizes, bf16 autocast, fused Adam, buckets by length of at most ``tokens``."""
     from transformers import MarianConfig, MarianMTModel
 
@@ -116,10 +108,7 @@ def marian(
             with torch.autocast("cuda", torch.bfloat16):
                 output = model(input_ids=batch.source, attention_mask=mask, decoder_input_ids=batch.target_in)
                 loss = torch.nn.functional.cross_entropy(
-                    output.logits.flatten(0, 1),
-                    batch.target_out.flatten(),
-                    ignore_index=0,
-                    label_smoothing=0.1,
+                    output.logits.flatten(0, 1), batch.target_out.flatten(), ignore_index=0, label_smoothing=0.1
                 )
             loss.backward()
             torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
@@ -148,19 +137,12 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--steps", type=int, default=20)
     parser.add_argument("--profile", action="store_true")
-    parser.add_argument(
-        "--preset", default="base", help="of which a step is measured; others than base are not stored"
-    )
-    parser.add_argument(
-        "--uncompiled", action="store_true", help="captured as it is written, and nothing is compared"
-    )
+    parser.add_argument("--preset", default="base", help="of which a step is measured; others than base are not stored")
+    parser.add_argument("--uncompiled", action="store_true", help="captured as it is written, and nothing is compared")
     parser.add_argument("--alone", action="store_true", help="without the peer")
     figures.options(parser)
     options = parser.parse_args()
-    report, counts = (
-        figures.Report(figures.gpu(), options.store),
-        options.preset == "base" and not options.uncompiled,
-    )
+    report, counts = (figures.Report(figures.gpu(), options.store), options.preset == "base" and not options.uncompiled)
     source, target = corpus(100_000)
     flops = training_flops(ModelConfig(), source, target)
     if options.uncompiled:
@@ -201,11 +183,7 @@ def main() -> None:
         with profile(activities=[ProfilerActivity.CUDA, ProfilerActivity.CPU]) as seen:
             runs["seq2see"](5)
             torch.cuda.synchronize()
-        print(
-            seen.key_averages().table(
-                sort_by="self_device_time_total", row_limit=40, max_name_column_width=80
-            )
-        )
+        print(seen.key_averages().table(sort_by="self_device_time_total", row_limit=40, max_name_column_width=80))
     report.end()
 
 

@@ -20,14 +20,10 @@ from seq2see.seq2seq import Seq2Seq, load
 from seq2see.tasks.dates import all_ordinals, pairs_of
 
 COUNTS = (1, 10, 100, 1_000, 10_000)
-LONGEST = (
-    20.0  # seconds that one engine may take for a number of inputs; where it takes longer, it takes no more
-)
+LONGEST = 20.0  # seconds that one engine may take for a number of inputs; where it takes longer, it takes no more
 
 
-def grid(
-    rounds: int, most: int = COUNTS[-1], models: tuple[str, ...] = ("dates", "en-fr", "base")
-) -> dict[str, Any]:
+def grid(rounds: int, most: int = COUNTS[-1], models: tuple[str, ...] = ("dates", "en-fr", "base")) -> dict[str, Any]:
     """Measure all cells; return them with the ratio of ``auto`` to the best engine in each, and the worst."""
     cells = [cell for name in models for cell in _cells(name, rounds, most)]
     judged = [cell for cell in cells if cell["auto_to_best"] is not None]
@@ -55,13 +51,10 @@ def _cells(name: str, rounds: int, most: int) -> Iterator[dict[str, Any]]:
             yield {
                 "model": name,
                 "inputs": count,
-                "answered_by": models["auto"]
-                .network.engine_for(count, models["auto"].config.decoding.beam)
-                .name,
+                "answered_by": models["auto"].network.engine_for(count, models["auto"].config.decoding.beam).name,
                 "per_second": {who: count / statistics.median(column) for who, column in seconds.items()},
                 "spread": {
-                    who: (max(column) - min(column)) / statistics.median(column)
-                    for who, column in seconds.items()
+                    who: (max(column) - min(column)) / statistics.median(column) for who, column in seconds.items()
                 },
                 "auto_to_best": best["auto"] / others,  # of the best rounds, which others disturb least
             }

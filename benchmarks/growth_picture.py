@@ -27,18 +27,9 @@ def plot_growth(points: list[Point]) -> Figure:
             ax = dress(grid[row][column], grid=True)
             ax.set(xscale="log", yscale="log")
             for kind, colour in zip(KINDS, categories(len(KINDS)), strict=True):
-                some = [
-                    point for point in points if (point.axis, point.kind) == (axis, kind) and value(point)
-                ]
+                some = [point for point in points if (point.axis, point.kind) == (axis, kind) and value(point)]
                 x = [getattr(point.size, axis) for point in some]
-                ax.plot(
-                    x,
-                    [value(point) for point in some],
-                    "o-",
-                    color=colour,
-                    linewidth=1.6,
-                    markersize=3.5,
-                )
+                ax.plot(x, [value(point) for point in some], "o-", color=colour, linewidth=1.6, markersize=3.5)
                 ax.annotate(
                     f"×{doubling(some, value):.1f}", (x[-1], value(some[-1])), xytext=(5, 0),
                     textcoords="offset points", color=colour, fontsize=SMALL, va="center", annotation_clip=False,

@@ -27,10 +27,7 @@ def human_dates(rounds: int, count: int = COUNT) -> Line:
     """Read written dates of many languages: how many are right, and how many a second."""
     if find_spec("babel") is None:
         raise UserError("The dates are made from the data of the package babel: pip install babel.")
-    sets = {
-        part: [pair for pair in pairs(2 * count, seed=7, part=part) if _is_date(pair[1])][:count]
-        for part in PARTS
-    }
+    sets = {part: [pair for pair in pairs(2 * count, seed=7, part=part) if _is_date(pair[1])][:count] for part in PARTS}
     texts = [text for found in sets.values() for text, _ in found]
     model = load("human-dates")
     contestants: dict[str, Callable[[], list[str | None]]] = {
@@ -44,8 +41,7 @@ def human_dates(rounds: int, count: int = COUNT) -> Line:
     for who, run in contestants.items():
         answers = iter(run())
         right[who] = {
-            part: sum(next(answers) == target for _, target in found) / len(found)
-            for part, found in sets.items()
+            part: sum(next(answers) == target for _, target in found) / len(found) for part, found in sets.items()
         }
     notes = [
         f"{part} ({about}): " + ", ".join(f"{who} {shares[part]:.1%}" for who, shares in right.items())
@@ -69,10 +65,7 @@ def _is_date(target: str) -> bool:
 
 def _reader(peer: str) -> Read:
     """Return a peer as its manual calls it."""
-    modules = {
-        "dateutil": lambda: import_module("dateutil.parser"),
-        "dateparser": lambda: import_module("dateparser"),
-    }
+    modules = {"dateutil": lambda: import_module("dateutil.parser"), "dateparser": lambda: import_module("dateparser")}
     parse = modules[peer]().parse
 
     def read(text: str) -> str | None:

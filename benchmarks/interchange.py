@@ -90,9 +90,7 @@ def interchange(count: int = 500) -> Iterator[dict[str, Any]]:
     try:
         import transformers
     except ImportError:
-        raise UserError(
-            "The package transformers is not installed: pip install 'seq2see[interchange]'."
-        ) from None
+        raise UserError("The package transformers is not installed: pip install 'seq2see[interchange]'.") from None
     for name in FAMILIES:
         yield _family(transformers, name, count)
     for setting, (name, shape, generation) in SETTINGS.items():
@@ -105,9 +103,7 @@ def published() -> Iterator[dict[str, Any]]:
 
     for shape, (name, sizes) in PUBLISHED.items():
         theirs, ours, _ = _both(transformers, name, sizes)
-        differences = [
-            _difference(theirs, ours, *_batch(8, 60), FAMILIES[name][1]["pad_token_id"]) for _ in range(3)
-        ]
+        differences = [_difference(theirs, ours, *_batch(8, 60), FAMILIES[name][1]["pad_token_id"]) for _ in range(3)]
         yield {"shape": shape, "family": name, "inputs": 24, "largest_logit_difference": max(differences)}
 
 
@@ -137,15 +133,11 @@ def _batch(rows: int, longest: int) -> tuple[list[list[int]], torch.Tensor]:
 
 
 @torch.no_grad()
-def _difference(
-    theirs: Any, ours: Transformer, sources: list[list[int]], target: torch.Tensor, pad: int
-) -> float:
+def _difference(theirs: Any, ours: Transformer, sources: list[list[int]], target: torch.Tensor, pad: int) -> float:
     """Return the largest difference of logits, relative to the largest logit, with padding in the batch."""
     source, mask = padded(sources, pad)
     # With a cache FSMT would let every position see all that follow.
-    found = theirs(
-        input_ids=source, attention_mask=_real(source, mask), decoder_input_ids=target, use_cache=False
-    )
+    found = theirs(input_ids=source, attention_mask=_real(source, mask), decoder_input_ids=target, use_cache=False)
     logits = found.logits
     return float((logits - ours(source, target, mask)).abs().max() / logits.abs().max())
 
@@ -226,21 +218,12 @@ def speed(sentences: tuple[int, ...] = (20, 500), rounds: int = 5) -> Iterator[d
             yield {"what": "import", "parameters": theirs.num_parameters(), **_imported(home, weights)}
             model = load(home / "ours")
             draw = torch.Generator().manual_seed(2)
-            rows = [
-                torch.randint(10, 50_000, (5 + n % 21,), generator=draw).tolist()
-                for n in range(max(sentences))
-            ]
+            rows = [torch.randint(10, 50_000, (5 + n % 21,), generator=draw).tolist() for n in range(max(sentences))]
             for beam in (1, 4):
                 bound = _most_possible(theirs, sorted(rows[: min(sentences)], key=len), beam)
                 for count in sentences:
                     beside = _beside(theirs, model, sorted(rows[:count], key=len), beam, rounds)
-                    yield {
-                        "what": "answers",
-                        "sentences": count,
-                        "beam": beam,
-                        **beside,
-                        "most_possible": bound,
-                    }
+                    yield {"what": "answers", "sentences": count, "beam": beam, **beside, "most_possible": bound}
 
 
 @contextmanager
@@ -350,9 +333,7 @@ def store(records: list[dict[str, Any]], document: Path = DOCUMENT) -> None:
     before, first, rest = text.partition(MARKS[0])
     _, last, after = rest.partition(MARKS[1])
     if not first or not last:
-        raise UserError(
-            f"{document.name} has no lines {MARKS[0]!r} and {MARKS[1]!r}, between which a table belongs."
-        )
+        raise UserError(f"{document.name} has no lines {MARKS[0]!r} and {MARKS[1]!r}, between which a table belongs.")
     document.write_text(f"{before}{first}\n{_tables(records)}\n{last}{after}", encoding="utf-8")
 
 
@@ -451,9 +432,7 @@ def _imported(home: Path, weights: int, languages: tuple[str, ...] = ()) -> dict
     )
     command = [sys.executable, "-c", code, str(home / "theirs"), str(home / "ours")]
     command += [name.strip("_") for name in languages]
-    took, cpu, peak = map(
-        float, subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
-    )
+    took, cpu, peak = map(float, subprocess.run(command, capture_output=True, text=True, check=True).stdout.split())
     return {
         "seconds": round(took, 1),
         "cpu_seconds": round(cpu, 1),
@@ -468,9 +447,7 @@ def _is_tie(ours: Transformer, source: list[int], special: Special, rules: Any, 
     """Whether two answers have the same score up to rounding."""
     scores = []
     for answer in answers:
-        logits = ours(torch.tensor([source]), torch.tensor([[special.start, *answer[:-1]]]))[0].log_softmax(
-            -1
-        )
+        logits = ours(torch.tensor([source]), torch.tensor([[special.start, *answer[:-1]]]))[0].log_softmax(-1)
         values = logits.gather(1, torch.tensor(answer)[:, None])[len(special.forced) :]
         scores.append(float(values.sum()) / rules.divisor(len(answer)))
     return bool(abs(scores[0] - scores[1]) < TIE)

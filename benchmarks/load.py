@@ -35,9 +35,7 @@ class Server:
     def cpu(self) -> float:
         """Return the seconds of processor time that it has used; 0 where the system does not say."""
         try:
-            fields = (
-                Path(f"/proc/{self.process.pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
-            )
+            fields = Path(f"/proc/{self.process.pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
         except OSError:
             return 0.0
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
@@ -47,11 +45,7 @@ class Server:
 def running(*module: str) -> Iterator[Server]:
     """Start a server and wait until it answers."""
     with subprocess.Popen(
-        [sys.executable, "-m", *module],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        cwd=ROOT,
+        [sys.executable, "-m", *module], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=ROOT
     ) as process:
         assert process.stdout is not None
         try:
@@ -114,9 +108,7 @@ def serve_load(rounds: int, turn: float = TURN, clients: int = CLIENTS, crowd: i
 
 def _ended_under_load(server: Server, pairs: list[Pair], clients: int, seconds: float) -> tuple[Tally, str]:
     """Terminate a server while its clients ask; return what they saw and what it said."""
-    tally = besiege(
-        ours(server.port), pairs, clients, seconds, lambda: server.process.send_signal(signal.SIGTERM)
-    )
+    tally = besiege(ours(server.port), pairs, clients, seconds, lambda: server.process.send_signal(signal.SIGTERM))
     out, _ = server.process.communicate(timeout=60)
     return tally, out
 
@@ -132,9 +124,7 @@ def _line(
     clients: int,
     crowd: int,
 ) -> Line:
-    counts = [
-        int(text.replace(",", "")) for text in re.findall(r"([\d,]+) requests accepted, ([\d,]+)", said)[-1]
-    ]
+    counts = [int(text.replace(",", "")) for text in re.findall(r"([\d,]+) requests accepted, ([\d,]+)", said)[-1]]
     all_right = not any(tally.wrong or set(tally.statuses) != {200} for tally in tallies.values())
     faults = sum(count for status, count in overload.statuses.items() if status >= 500)
     details: dict[str, Any] = {

@@ -50,8 +50,7 @@ class Line:
                 "spread": (max(rounds) - min(rounds)) / self.median(who),
                 "per_second": self.amount / self.median(who),
                 "ours_is": self.median(who) / ours,
-                "ours_is_at_best": min(rounds)
-                / best,  # the best round of each: a busy machine disturbs it least
+                "ours_is_at_best": min(rounds) / best,  # the best round of each: a busy machine disturbs it least
                 "of_limit": None if self.limit is None else self.limit / self.median(who),
             }
             for who, rounds in self.seconds.items()
@@ -107,7 +106,5 @@ def _cpu() -> str:
     if not told:
         return platform.processor() or platform.machine()
     known = instructions()
-    flags = [
-        flag for flag in ("amx_bf16", "avx512_bf16", "avx512f", "avx2", "asimddp", "i8mm") if flag in known
-    ]
+    flags = [flag for flag in ("amx_bf16", "avx512_bf16", "avx512f", "avx2", "asimddp", "i8mm") if flag in known]
     return f"{told.get('model name') or platform.machine()} ({', '.join(flags) or 'no vector flags known'})"

@@ -71,9 +71,7 @@ class Mixture:
             f"{source:<22}{count.read:>10,}{count.held:>10,}{count.marked:>10,}{count.double:>10,}{count.taken:>10,}"
             for source, count in sorted(self.counts.items(), key=lambda one: -one[1].taken)
         ]
-        return "\n".join(
-            [*lines, *(f"{name}.tsv has {len(rows):,} pairs." for name, rows in self.files.items())]
-        )
+        return "\n".join([*lines, *(f"{name}.tsv has {len(rows):,} pairs." for name, rows in self.files.items())])
 
 
 def key(text: str) -> str:
@@ -97,11 +95,7 @@ def rows_of(path: Path, header: bool) -> Iterator[list[str]]:
 
 
 def mix(
-    name: str,
-    data: Path,
-    shares: Mapping[str, float] | None = None,
-    technical: float = MOST_TECHNICAL,
-    seed: int = 1,
+    name: str, data: Path, shares: Mapping[str, float] | None = None, technical: float = MOST_TECHNICAL, seed: int = 1
 ) -> Mixture:
     """Mix the sources of a translator.
 
@@ -207,14 +201,10 @@ def shares_in(texts: Iterable[str]) -> dict[str, float]:
 
 def main() -> None:
     """Write the files of one translator."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("name", choices=TRANSLATORS)
     parser.add_argument("out", type=Path, help="the folder to write to")
-    parser.add_argument(
-        "--data", type=Path, required=True, help="the folder with tatoeba, web, general and dev"
-    )
+    parser.add_argument("--data", type=Path, required=True, help="the folder with tatoeba, web, general and dev")
     parser.add_argument(
         "--share", action="append", default=[], metavar="SOURCE=X",
         help="0.5 takes half of a source's pairs, 2 each of them twice, 0 none; default: tatoeba=2, phrases=10, else 1",

@@ -121,12 +121,7 @@ def _turn(
         asked, whole, call, size = page.evaluate(ASK, [other, ""])
         page.wait_for_load_state("networkidle")
         at_heads = page.evaluate(ASK, [third, "cross"])[0]
-        times = {
-            "opened": opened,
-            "asked": asked,
-            "at heads": at_heads,
-            "whole page": whole,
-        }
+        times = {"opened": opened, "asked": asked, "at heads": at_heads, "whole page": whole}
         return times, call, size
 
 
@@ -147,11 +142,7 @@ def _random_model(path: Path) -> None:
         PAD, START, END, *LETTERS, *(f"t{n}" for n in range(VOCABULARY - 3 - len(LETTERS)))
     ])  # fmt: skip
     shape = ModelConfig(
-        source_vocabulary=VOCABULARY,
-        target_vocabulary=VOCABULARY,
-        max_length=TOKENS,
-        share_output=False,
-        dropout=0.0,
+        source_vocabulary=VOCABULARY, target_vocabulary=VOCABULARY, max_length=TOKENS, share_output=False, dropout=0.0
     )
     torch.manual_seed(1)
     transformer = network_of(shape).eval()

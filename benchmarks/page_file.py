@@ -25,10 +25,7 @@ from seq2see.seq2seq import load
 
 TEXTS = {
     "dates": ("1845-01-05", ["2025-09-03", "1426-08-10"]),
-    "en-fr": (
-        "Where is the train station?",
-        ["She doesn't want to go home.", "Could you speak more slowly?"],
-    ),
+    "en-fr": ("Where is the train station?", ["She doesn't want to go home.", "Could you speak more slowly?"]),
 }
 SENTENCE = "The old man who lived near the river sold bread and milk to the children ,"
 LONG = (60, 120)  # words
@@ -126,8 +123,7 @@ def page_file(rounds: int) -> Line:
         _onnx(chromium, folder, rounds, line)
         chromium.close()
     line.notes += [
-        f"{file}: {line.details['bytes'][file] / 1e6:.3g} MB, longest task {longest[file]:.0f} ms"
-        for file in sizes
+        f"{file}: {line.details['bytes'][file] / 1e6:.3g} MB, longest task {longest[file]:.0f} ms" for file in sizes
     ]
     return line
 
@@ -150,9 +146,7 @@ def page_play(rounds: int) -> Line:
             context.add_init_script(LONGEST)
             page = context.new_page()
             page.goto(f"{file.as_uri()}#step=0")
-            page.wait_for_function(
-                "() => document.querySelector('#play') && !document.querySelector('[data-waiting]')"
-            )
+            page.wait_for_function("() => document.querySelector('#play') && !document.querySelector('[data-waiting]')")
             frames, longest = page.evaluate(PLAY)
             context.close()
             line.seconds.setdefault("a frame", []).append(statistics.mean(frames) / 1000)
@@ -194,9 +188,7 @@ def _long(browser: Any, file: Path, words: int, line: Line) -> None:
     events = json.loads(record.read_bytes())["traceEvents"]
     here = next((one["pid"], one["tid"]) for one in events if one["name"] == "here")
     tasks = [
-        one
-        for one in events
-        if one["name"] == "ThreadControllerImpl::RunTask" and (one["pid"], one["tid"]) == here
+        one for one in events if one["name"] == "ThreadControllerImpl::RunTask" and (one["pid"], one["tid"]) == here
     ]
     for what, value in zip(("answer", "all panels"), seconds, strict=True):
         line.seconds.setdefault(f"en-fr live, {words} words to {what}", []).append(value)
@@ -213,9 +205,7 @@ def _write(folder: Path) -> dict[str, int]:
         model = load(name)
         description = describe_model(name, model.config, model.card, model.path)
         (folder / f"{name} live.html").write_text(live_page(name, model, text), encoding="utf-8")
-        (folder / f"{name} frozen.html").write_text(
-            single_file(description, model.trace(text)), encoding="utf-8"
-        )
+        (folder / f"{name} frozen.html").write_text(single_file(description, model.trace(text)), encoding="utf-8")
     return {path.name: path.stat().st_size for path in sorted(folder.glob("*.html"))}
 
 
@@ -244,16 +234,7 @@ def _onnx(browser: Any, folder: Path, rounds: int, line: Line) -> None:
     if npm is None or not find_spec("onnxruntime"):
         line.left_out.append("ONNX Runtime Web (npm and the extra onnx)")
         return
-    install = [
-        npm,
-        "install",
-        "--silent",
-        "--no-fund",
-        "--no-audit",
-        "--prefix",
-        str(folder),
-        "onnxruntime-web",
-    ]
+    install = [npm, "install", "--silent", "--no-fund", "--no-audit", "--prefix", str(folder), "onnxruntime-web"]
     if subprocess.run(install, capture_output=True, check=False).returncode:
         line.left_out.append("ONNX Runtime Web (npm cannot bring it)")
         return
@@ -266,9 +247,7 @@ def _onnx(browser: Any, folder: Path, rounds: int, line: Line) -> None:
         served.mkdir()
         (served / "ort").symlink_to(package)
         export(served / "model", model.config, model.transformer, model.tokenizers, [others[0]])
-        line.details[f"onnx_{name}_bytes"] = sum(
-            path.stat().st_size for path in (served / "model").glob("*.onnx")
-        )
+        line.details[f"onnx_{name}_bytes"] = sum(path.stat().st_size for path in (served / "model").glob("*.onnx"))
         (served / "index.html").write_text("<!doctype html><title>onnx</title>", encoding="utf-8")
         source = model.tokenizers.source.encode(others[1])
         rules = model.config.decoding

@@ -49,26 +49,20 @@ def write_pairs(path: Path, count: int) -> None:
     """Write sentences of made-up words that are as frequent as real ones: few of them often, most of them seldom."""
     random = np.random.default_rng(1)
     sides = [
-        np.array(
-            ["".join(random.choice(SYLLABLES, random.integers(1, 5))) + f"{n:x}"[-1:] for n in range(WORDS)]
-        )
+        np.array(["".join(random.choice(SYLLABLES, random.integers(1, 5))) + f"{n:x}"[-1:] for n in range(WORDS)])
         for _ in range(2)
     ]
     with path.open("w", encoding="utf-8") as file:
         for _ in range(count):
             length = int(random.integers(4, 40))
             drawn = random.zipf(1.3, 2 * length) % WORDS
-            first, second = (
-                " ".join(words[part]) for words, part in zip(sides, np.split(drawn, 2), strict=True)
-            )
+            first, second = (" ".join(words[part]) for words, part in zip(sides, np.split(drawn, 2), strict=True))
             file.write(f"{first}.\t{second}.\n")
 
 
 def _ours(path: Path) -> None:
     with tempfile.TemporaryDirectory() as out:  # a large corpus keeps its ids there
-        request = Request(
-            Path(out), tokenizer="bpe", vocabulary=VOCABULARY, preset="small", training={"steps": 1}
-        )
+        request = Request(Path(out), tokenizer="bpe", vocabulary=VOCABULARY, preset="small", training={"steps": 1})
         prepare(Data.read(path), request)
 
 

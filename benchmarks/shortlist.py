@@ -29,9 +29,7 @@ def measure(texts: list[str], batch: int, rounds: int = 3) -> str:
         model = exported(Path(temporary) / "en-fr")
         tokenizer = load(model).tokenizers.source
         # A file of candidates separates them by spaces, and tokens of ours have spaces: so they get other names.
-        names = [
-            name if name in SPECIAL else str(number) for number, name in enumerate(tokenizer.vocabulary())
-        ]
+        names = [name if name in SPECIAL else str(number) for number, name in enumerate(tokenizer.vocabulary())]
         (model / FORMAT / "shared_vocabulary.json").write_text(json.dumps(names))
         sources = [[names[token] for token in row] for row in tokenizer.encode_batch(texts)]
 

@@ -36,13 +36,7 @@ SHARED = {
     "inflection-2023": ("inflection-2023", ("{}.trn", "{}.dev", "{}.tst")),
 }
 #: The score of each metric that the suite's score.py prints.
-SCORES = {
-    "exact": "exact",
-    "bleu": "bleu4",
-    "chrf": "chrf2",
-    "per": "token_error_rate",
-    "f1": "morph_f1",
-}
+SCORES = {"exact": "exact", "bleu": "bleu4", "chrf": "chrf2", "per": "token_error_rate", "f1": "morph_f1"}
 MADE = {"made-json": 4000, "made-addition": 10_000, "made-names": 250}  # training pairs
 HELD_OUT = 400
 NAMES = (
@@ -91,9 +85,7 @@ def made(name: str, drawn: Random) -> tuple[str, str]:
         first += drawn.choice(["", f" {drawn.choice('ABCDEFGHJKLMNOPRSTW')}."])
         return f"{title}{first} {last}", f"{last}, {first}"
     keys = sorted(drawn.sample(KEYS.split(), 5))
-    values = [
-        "".join(drawn.choices("abcdefghijklmnopqrstuvwxyz0123456789", k=drawn.randint(2, 9))) for _ in keys
-    ]
+    values = ["".join(drawn.choices("abcdefghijklmnopqrstuvwxyz0123456789", k=drawn.randint(2, 9))) for _ in keys]
     rows = [f'"{key}": "{value}"' for key, value in zip(keys, values, strict=True)]
     return "{" + ", ".join(drawn.sample(rows, len(rows))) + "}", ",".join(values)
 
@@ -129,9 +121,7 @@ def trained(one: Set, out: Path, options: argparse.Namespace) -> dict[str, Any]:
     )  # fmt: skip
     seconds = time.perf_counter() - started
     pairs = corpus_of(str(one.files[options.part]), one.columns).pairs
-    answers = [
-        answer.output or "" for answer in model.answers([source for source, _ in pairs], beam=options.beam)
-    ]
+    answers = [answer.output or "" for answer in model.answers([source for source, _ in pairs], beam=options.beam)]
     right = sum(answer == target for answer, (_, target) in zip(answers, pairs, strict=True))
     record = {
         "set": one.name, "part": options.part, "metric": one.metric, "exact": 100 * right / len(pairs),
@@ -168,9 +158,7 @@ def options_of(arguments: list[str]) -> argparse.Namespace:
     """Read the options."""
     from seq2see.data.recipe import seconds_in
 
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path, metavar="DIR")
     parser.add_argument("--sets", default="*", help="names or patterns")
     parser.add_argument("--part", choices=("dev", "test"), default="dev")
@@ -194,9 +182,7 @@ def main(arguments: list[str]) -> int:
     options = options_of(arguments)
     options.out.mkdir(parents=True, exist_ok=True)
     wanted = options.sets.split(",")
-    sets = [
-        one for one in sets_in(options.folder, options.out) if any(fnmatch(one.name, name) for name in wanted)
-    ]
+    sets = [one for one in sets_in(options.folder, options.out) if any(fnmatch(one.name, name) for name in wanted)]
     if not sets:
         print(f"{options.folder} has no set {options.sets!r}: `--help` tells the layout.", file=sys.stderr)
         return 2

@@ -38,16 +38,9 @@ class PlainLearner:
 
     def __init__(self, trainer: Trainer) -> None:
         self.settings, self.pad = trainer.config.training, trainer.pads[1]
-        self.outside = copy.deepcopy(
-            trainer.model
-        )  # of which it uses the embeddings and the output projection
+        self.outside = copy.deepcopy(trainer.model)  # of which it uses the embeddings and the output projection
         self.plain = PlainTransformer(self.outside)
-        used = (
-            self.plain.network,
-            self.outside.encoder.embedding,
-            self.outside.decoder.embedding,
-            self.outside.output,
-        )
+        used = (self.plain.network, self.outside.encoder.embedding, self.outside.decoder.embedding, self.outside.output)
         self.parameters = [parameter for module in used for parameter in module.parameters()]
         self.optimiser = torch.optim.Adam(
             self.parameters, betas=(self.settings.beta1, self.settings.beta2), eps=self.settings.epsilon
@@ -185,9 +178,7 @@ def small_training(rounds: int, sentences: int = 38, length: int = 27, vocabular
         with torch.autocast("cpu", torch.bfloat16, enabled=narrow):
             x = peer(embedding(batch.source), embedding(target), tgt_mask=mask, tgt_is_causal=True)
             logits = F.linear(x, embedding.weight).flatten(0, 1)
-            loss = F.cross_entropy(
-                logits, batch.target_out.flatten(), label_smoothing=settings.label_smoothing
-            )
+            loss = F.cross_entropy(logits, batch.target_out.flatten(), label_smoothing=settings.label_smoothing)
         optimiser.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]
         nn.utils.clip_grad_norm_(parameters, 1.0)

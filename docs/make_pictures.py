@@ -27,9 +27,7 @@ def shrink(path: Path) -> None:
     """Reduce a large picture to 256 colours, so that the repository stays small."""
     if path.stat().st_size > LARGEST:
         data = io.BytesIO()
-        Image.open(path).convert("RGB").quantize(256, dither=Image.Dither.NONE).save(
-            data, "png", optimize=True
-        )
+        Image.open(path).convert("RGB").quantize(256, dither=Image.Dither.NONE).save(data, "png", optimize=True)
         write_atomically(path, data.getvalue())
 
 

@@ -68,9 +68,7 @@ SHOTS: list[tuple[str, str, str, dict[str, Any]]] = [
 def shrunk(data: bytes) -> bytes:
     """Reduce a picture to 256 colours, so that the repository stays small."""
     out = io.BytesIO()
-    Image.open(io.BytesIO(data)).convert("RGB").quantize(256, dither=Image.Dither.NONE).save(
-        out, "png", optimize=True
-    )
+    Image.open(io.BytesIO(data)).convert("RGB").quantize(256, dither=Image.Dither.NONE).save(out, "png", optimize=True)
     return out.getvalue()
 
 

@@ -35,9 +35,7 @@ def encoding(positions: int | list[int] | Tensor, d_model: int = 512, variant: s
     if variant not in VARIANTS:
         raise UserError(f"There is no positional encoding {variant!r}. {suggest(variant, VARIANTS)}")
     if d_model < 2 or d_model % 2:
-        raise UserError(
-            f"d_model is {d_model}: it must be even and at least 2, since sines and cosines come in pairs."
-        )
+        raise UserError(f"d_model is {d_model}: it must be even and at least 2, since sines and cosines come in pairs.")
     at = torch.as_tensor(positions)
     if (at < 0).any():
         raise UserError(f"{int(at.min())} is no position: they count from 0.")
@@ -140,15 +138,12 @@ class Counting:
     word_cosine_paper: float  # of the two words with the paper's encoding added
 
 
-def counting(
-    positions: tuple[int, ...] = (0, 1, 10, 100, 1000), d_model: int = 512, seed: int = 1
-) -> list[Counting]:
+def counting(positions: tuple[int, ...] = (0, 1, 10, 100, 1000), d_model: int = 512, seed: int = 1) -> list[Counting]:
     """Show that raw i drowns the words: two random ones grow alike with i, but not with the paper's PE(i)."""
     random = torch.Generator().manual_seed(seed)
     a, b = torch.randn(2, d_model, generator=random, dtype=torch.float64)  # variance 1, like E·√d_model
     return [
-        Counting(i, cosine(a + i, b + i), cosine(a + encoding(i, d_model), b + encoding(i, d_model)))
-        for i in positions
+        Counting(i, cosine(a + i, b + i), cosine(a + encoding(i, d_model), b + encoding(i, d_model))) for i in positions
     ]
 
 
@@ -165,8 +160,7 @@ class Fractions:
 def fractions(lengths: tuple[int, ...] = (6, 12, 100, 1000), d_model: int = 512) -> list[Fractions]:
     """Show that i/N has no fixed meaning: a step differs with the length, a code names many positions."""
     return [
-        Fractions(n, 1 / n, n // 2, float((encoding(n, d_model) - encoding(n - 1, d_model)).norm()))
-        for n in lengths
+        Fractions(n, 1 / n, n // 2, float((encoding(n, d_model) - encoding(n - 1, d_model)).norm())) for n in lengths
     ]
 
 
@@ -188,9 +182,7 @@ class Similarities:
     sums: float | None = None
 
 
-def similarities(
-    words: tuple[Tensor, Tensor], positions: tuple[Tensor, Tensor] | None = None
-) -> Similarities:
+def similarities(words: tuple[Tensor, Tensor], positions: tuple[Tensor, Tensor] | None = None) -> Similarities:
     """Compare two word vectors y, two position vectors pe, and the sums y·√d + pe."""
     if positions is None:
         return Similarities(cosine(*words))

@@ -21,9 +21,7 @@ torch.set_num_threads(1)  # small models: a second thread costs more than it bri
 
 def table(columns: Sequence[Any], rows: Sequence[Sequence[Any]], digits: int = 4) -> Markdown:
     """Show rows of texts and numbers under the names of their columns."""
-    numeric = [
-        bool(rows) and all(isinstance(row[i], int | float) for row in rows) for i in range(len(columns))
-    ]
+    numeric = [bool(rows) and all(isinstance(row[i], int | float) for row in rows) for i in range(len(columns))]
     lines = [
         "| " + " | ".join(_cell(column, digits) for column in columns) + " |",
         "|" + "|".join("---:" if right else ":---" for right in numeric) + "|",

@@ -96,9 +96,7 @@ def plot_lookup(table: ArrayLike, vocabulary: Sequence[str], token: str, ax: Axe
             if column is None:
                 _text(ax, x + cell / 2, y - height / 2, "…", SOFT, TEXT)
             else:
-                _matrix(
-                    ax, values[row : row + 1, column : column + 1], x, y, (cell, height), norm, numbers=True
-                )
+                _matrix(ax, values[row : row + 1, column : column + 1], x, y, (cell, height), norm, numbers=True)
             x += cell
 
     for index, row in enumerate(rows):
@@ -109,9 +107,7 @@ def plot_lookup(table: ArrayLike, vocabulary: Sequence[str], token: str, ax: Axe
             continue
         strip(row, y + height / 2)
         colour = CHOSEN if row == number else INK
-        ax.text(
-            left - 0.5, y, as_text(vocabulary[row]), ha="right", va="center", fontsize=SMALL, color=colour
-        )
+        ax.text(left - 0.5, y, as_text(vocabulary[row]), ha="right", va="center", fontsize=SMALL, color=colour)
         ax.text(left - 0.08, y, str(row), ha="right", va="center", fontsize=SMALL, color=SOFT)
     _heading(ax, left, top + 0.08, "E", f"{len(values):,} tokens × {values.shape[1]}")
 
@@ -119,13 +115,9 @@ def plot_lookup(table: ArrayLike, vocabulary: Sequence[str], token: str, ax: Axe
     strip(number, low + height / 2)
     for y in (chosen, low):
         ax.add_patch(
-            Rectangle(
-                (left, y - height / 2), right - left, height, fill=False, edgecolor=CHOSEN, linewidth=1.4
-            )
+            Rectangle((left, y - height / 2), right - left, height, fill=False, edgecolor=CHOSEN, linewidth=1.4)
         )
-    ax.add_patch(
-        Rectangle((0.15, chosen - 0.16), entrance - 0.1, 0.32, facecolor=TOKEN, edgecolor=SOFT, linewidth=0.7)
-    )
+    ax.add_patch(Rectangle((0.15, chosen - 0.16), entrance - 0.1, 0.32, facecolor=TOKEN, edgecolor=SOFT, linewidth=0.7))
     _text(ax, 0.1 + entrance / 2, chosen, as_text(token), INK, TEXT + 1)
     line(ax, [(entrance + 0.05, chosen), (left - 0.6 - heads, chosen)])
     ax.text(left - 0.12, low, f"E[{number}]", ha="right", va="center", fontsize=TEXT, color=INK)
@@ -175,11 +167,7 @@ def plot_projection(
         _matrix(ax, part, left, top, (width / size, height), norm, numbers=size <= LEGIBLE)
         _heading(ax, left, top + 0.06, name, f"{rows} × {size}")
         end = left + max(0.62 * width, 0.9)
-        start = (
-            [(end, bus)]
-            if name != "V"
-            else [(margin + own / 2, top + 0.04), (margin + own / 2, bus), (end, bus)]
-        )
+        start = [(end, bus)] if name != "V" else [(margin + own / 2, top + 0.04), (margin + own / 2, bus), (end, bus)]
         line(ax, [*start, (end, top + 0.04)])
         ax.text(end + 0.09, bus - 0.3, f"$W^{name}$", va="center", fontsize=TEXT + 1, color=INK)
         left += width + gap
@@ -187,27 +175,17 @@ def plot_projection(
 
 
 def _matrix(
-    ax: Axes,
-    values: Array,
-    left: float,
-    top: float,
-    cell: tuple[float, float],
-    norm: Normalize,
-    numbers: bool = False,
+    ax: Axes, values: Array, left: float, top: float, cell: tuple[float, float], norm: Normalize, numbers: bool = False
 ) -> None:
     """Draw a matrix with its upper left corner at (left, top)."""
     width, height = cell
     x = left + width * np.arange(values.shape[1] + 1)
     y = top - height * np.arange(values.shape[0] + 1)
-    ax.pcolormesh(
-        x, y, values, cmap=SIGNED, norm=norm, edgecolors=PAPER, linewidth=0.6 if width > 0.1 else 0.0
-    )
+    ax.pcolormesh(x, y, values, cmap=SIGNED, norm=norm, edgecolors=PAPER, linewidth=0.6 if width > 0.1 else 0.0)
     if numbers:
         for (row, column), value in np.ndenumerate(values):
             colour = readable_on(SIGNED(norm(value)))
-            _text(
-                ax, left + width * (column + 0.5), top - height * (row + 0.5), as_number(value), colour, TINY
-            )
+            _text(ax, left + width * (column + 0.5), top - height * (row + 0.5), as_number(value), colour, TINY)
 
 
 def _text(ax: Axes, x: float, y: float, text: str, colour: str, size: float) -> None:
@@ -216,9 +194,7 @@ def _text(ax: Axes, x: float, y: float, text: str, colour: str, size: float) -> 
 
 def _row_tokens(ax: Axes, tokens: Sequence[str], x: float, top: float, height: float) -> None:
     for row, token in enumerate(tokens):
-        ax.text(
-            x, top - height * (row + 0.5), as_text(token), ha="right", va="center", fontsize=SMALL, color=INK
-        )
+        ax.text(x, top - height * (row + 0.5), as_text(token), ha="right", va="center", fontsize=SMALL, color=INK)
 
 
 def _heading(ax: Axes, x: float, y: float, name: str, shape: str = "") -> None:

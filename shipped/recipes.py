@@ -23,11 +23,7 @@ Row = tuple[str, ...]  # the first cell decides the part of a row
 
 STEPS = ((1000, "M"), (900, "CM"), (500, "D"), (400, "CD"), (100, "C"), (90, "XC"), (50, "L"), (40, "XL"), (10, "X"),
          (9, "IX"), (5, "V"), (4, "IV"), (1, "I"))  # fmt: skip
-TAGS = {
-    "verb": ("V;PST", "V;PTCP;PST", "V;PTCP;PRS", "V;PRS;3"),
-    "noun": ("N;PL",),
-    "adj": ("ADJ;CMPR", "ADJ;SPRL"),
-}
+TAGS = {"verb": ("V;PST", "V;PTCP;PST", "V;PTCP;PRS", "V;PRS;3"), "noun": ("N;PL",), "adj": ("ADJ;CMPR", "ADJ;SPRL")}
 CYRILLIC = re.compile(r"[А-ЯЁ][А-Яа-яЁё -]+")
 
 
@@ -100,9 +96,7 @@ def inflection() -> list[Row]:
         for lemma, category, *forms in csv.reader(file):
             tags = TAGS.get(category, ())
             if re.fullmatch("[a-z]+", lemma) and len(forms) == len(tags):
-                rows += [
-                    (lemma, form.split("/")[0], tag) for form, tag in zip(forms, tags, strict=True) if form
-                ]
+                rows += [(lemma, form.split("/")[0], tag) for form, tag in zip(forms, tags, strict=True) if form]
     return [row for row in rows if re.fullmatch("[a-z]+", row[1])]
 
 
@@ -144,9 +138,7 @@ RECIPES: dict[str, Callable[..., list[Row]]] = {
 }
 
 
-def split(
-    rows: Iterable[Row], held_out: int, words: int | None = None, seed: int = 1
-) -> tuple[list[Row], list[Row]]:
+def split(rows: Iterable[Row], held_out: int, words: int | None = None, seed: int = 1) -> tuple[list[Row], list[Row]]:
     """Hold out the rows of some first cells; keep those of at most ``words`` others for the training."""
     rows = list(rows)
     firsts = list(dict.fromkeys(row[0] for row in rows))
@@ -156,9 +148,7 @@ def split(
     return [row for row in rows if row[0] in learned], [row for row in rows if row[0] in tested]
 
 
-def write(
-    name: str, out: Path, held_out: int, words: int | None = None, stress: bool = False
-) -> tuple[int, int]:
+def write(name: str, out: Path, held_out: int, words: int | None = None, stress: bool = False) -> tuple[int, int]:
     """Write train.tsv and test.tsv of a recipe; return how many rows each has.
 
     If not all sources are taken, others.tsv has the rest.
@@ -187,9 +177,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m shipped.recipes", description=__doc__)
     parser.add_argument("name", choices=RECIPES)
     parser.add_argument("out", type=Path, help="the folder to write to")
-    parser.add_argument(
-        "--held-out", type=int, default=2000, help="sources, or lemmas, of the test; default: 2000"
-    )
+    parser.add_argument("--held-out", type=int, default=2000, help="sources, or lemmas, of the test; default: 2000")
     parser.add_argument("--words", type=int, help="most sources of the training; default: all that are left")
     parser.add_argument("--stress", action="store_true", help="of pronunciations: keep the stress of vowels")
     parser.add_argument("--peer", action="store_true", help="score another package on DIR/test.tsv instead")

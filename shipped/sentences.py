@@ -101,9 +101,7 @@ def mistyped(pair: Pair, random: Random) -> Pair:
         source = APOSTROPHE.sub("", pair[0])
         return source.lower() if random.random() < 0.5 else source, pair[1]
     words = pair[0].split(" ")
-    places = [
-        place for place, word in enumerate(words) if len(word) > 3 and word.isalpha() and word.islower()
-    ]
+    places = [place for place, word in enumerate(words) if len(word) > 3 and word.isalpha() and word.islower()]
     for place in random.sample(places, min(len(places), random.choice((1, 1, 1, 2)))):
         word, at = words[place], random.randrange(1, len(words[place]) - 1)
         words[place] = random.choice(
@@ -127,8 +125,7 @@ def carried(pair: Pair, random: Random) -> Pair:
             if len(here) == len(there) == 1 and random.random() < 0.8:
                 new, found = make(old, random), True
                 source, target = (
-                    text[:at] + new + text[at + len(old) :]
-                    for text, (at,) in ((source, here), (target, there))
+                    text[:at] + new + text[at + len(old) :] for text, (at,) in ((source, here), (target, there))
                 )
     if not found or random.random() < 0.25:
         return _added((source, target), random)
@@ -157,8 +154,7 @@ def number_like(old: str, random: Random) -> str:
 def _word(random: Random) -> str:
     """Invent a word that is in no vocabulary."""
     return "".join(
-        random.choice(ONSETS) + random.choice(VOWELS) + random.choice(CODAS)
-        for _ in range(random.randint(1, 3))
+        random.choice(ONSETS) + random.choice(VOWELS) + random.choice(CODAS) for _ in range(random.randint(1, 3))
     )
 
 
@@ -201,10 +197,7 @@ def _added(pair: Pair, random: Random) -> Pair:
     ends = LAST_MARKS.search(source), LAST_MARKS.search(target)
     way = random.random()
     if way < 0.4 and ends[0] and ends[1]:
-        return (
-            f"{source[: ends[0].start()]} {thing}{ends[0][0]}",
-            f"{target[: ends[1].start()]} {thing}{ends[1][0]}",
-        )
+        return (f"{source[: ends[0].start()]} {thing}{ends[0][0]}", f"{target[: ends[1].start()]} {thing}{ends[1][0]}")
     if way < 0.85:
         return f"{source} {thing}", f"{target} {thing}"
     mark = random.choice((" ", ": ", " - "))

@@ -121,9 +121,7 @@ def names_of(locale: str) -> Names:
     of_cldr = [template for pattern in patterns if (template := _template(pattern))]
     weekdays = [
         sorted({*wide, *abbreviated})
-        for wide, abbreviated in zip(
-            named(days, "wide", range(7)), named(days, "abbreviated", range(7)), strict=True
-        )
+        for wide, abbreviated in zip(named(days, "wide", range(7)), named(days, "abbreviated", range(7)), strict=True)
     ]
     weekdays = [names or [""] for names in weekdays]
     words = [_letters(str(name)) for name in [*found.languages.values()][:200]]
@@ -209,9 +207,7 @@ def noisy(text: str, draw: random.Random) -> str:
         return text[:place] + text[place] + text[place:]
     if kind == 3:  # no accents
         plain = unicodedata.normalize("NFD", text)
-        return "".join(
-            letter for letter in plain if unicodedata.category(letter) != "Mn" or ord(letter) > 0x36F
-        )
+        return "".join(letter for letter in plain if unicodedata.category(letter) != "Mn" or ord(letter) > 0x36F)
     if kind == 4:
         return text.replace(",", draw.choice(("", " ,", ". ", ";")))
     if kind == 5:
@@ -223,9 +219,7 @@ def noisy(text: str, draw: random.Random) -> str:
         if digits:
             place = draw.choice(digits)
             return text[:place] + draw.choice(LIKE[text[place]]) + text[place + 1 :]
-    return (
-        draw.choice(("", "(", "[", "“", '"')) + text + draw.choice((".", ",", ")", "]", "”", '"', " .", ""))
-    )
+    return draw.choice(("", "(", "[", "“", '"')) + text + draw.choice((".", ",", ")", "]", "”", '"', " .", ""))
 
 
 class Written:
@@ -279,9 +273,7 @@ class Written:
         year = draw.randrange(1000, 10000) if draw.random() < 0.5 else draw.randrange(1750, 2100)
         month = draw.randrange(1, 13)
         last = monthrange(year, month)[1]
-        return Day(
-            year, month, draw.randrange(last + 1, 40) if draw.random() < 0.02 else draw.randint(1, last)
-        )
+        return Day(year, month, draw.randrange(last + 1, 40) if draw.random() < 0.02 else draw.randint(1, last))
 
     def _two_digits(self, day: Day, template: str) -> Day:
         if "%z" not in template:

@@ -224,9 +224,7 @@ def mutants_of(file: str) -> Found:
 
 def names_of(path: tuple[ast.AST, ...]) -> list[str]:
     """Return the names of the classes and functions on the way to a node."""
-    return [
-        node.name for node in path if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
-    ]
+    return [node.name for node in path if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)]
 
 
 def described(node: ast.AST, new: ast.AST) -> tuple[str, str]:
@@ -247,9 +245,7 @@ def is_docstring(node: ast.AST) -> bool:
 
 def is_prose(node: ast.AST, holder: ast.AST) -> bool:
     """Whether a text is for people: an option's help, or the label of a bar. A list of words that is split is not."""
-    is_label = isinstance(holder, ast.Call) and ast.unparse(holder.func).endswith(
-        ("add_task", "progress_bar")
-    )
+    is_label = isinstance(holder, ast.Call) and ast.unparse(holder.func).endswith(("add_task", "progress_bar"))
     return (
         isinstance(node, ast.Constant)
         and isinstance(node.value, str)
@@ -533,9 +529,7 @@ def near(file: str, tests: list[str]) -> list[str]:
     return sorted(tests, key=mentions, reverse=True)
 
 
-def tests_of(
-    mutant: Mutant, notes: dict[str, dict[str, Any]], before: frozenset[str]
-) -> tuple[list[str], float]:
+def tests_of(mutant: Mutant, notes: dict[str, dict[str, Any]], before: frozenset[str]) -> tuple[list[str], float]:
     """Return the tests that call the function of a mutant, or any of its file, and what they cost together.
 
     ``before`` has the tests that it has survived: it is given others then.
@@ -647,9 +641,7 @@ def tried(
                     sys.meta_path.insert(0, mutated)
                 # The first file is the nearest to the function. Most mutants die there, and the others need not be read.
                 parts = [part for part in (files[:1], files[1:]) if part]
-                return next(
-                    (code for part in parts if (code := run_tests(part, Chosen(tests), stop=True))), 0
-                )
+                return next((code for part in parts if (code := run_tests(part, Chosen(tests), stop=True))), 0)
 
             log = NOTES / f"mutant-{len(waiting)}.log"
             more = () if before else tests
@@ -717,19 +709,14 @@ def place_of(mutant: Mutant) -> str:
 
 def main() -> int:
     sys.path[:0] = [str(ROOT), str(ROOT / "tests")]  # tests import benchmarks, and each other
-    options = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--count", type=int, default=100, help="how many mutants are drawn")
     options.add_argument("--all", action="store_true", help="take all mutants")
     options.add_argument("--seed", type=int, default=1)
     options.add_argument("--only", default="", help="mutants whose name contains this text")
     options.add_argument("--tests", default=",".join(TESTS), help="test files, separated by commas")
     options.add_argument(
-        "--near",
-        type=int,
-        default=0,
-        help="use only so many test files for each source file: a quick first look",
+        "--near", type=int, default=0, help="use only so many test files for each source file: a quick first look"
     )
     options.add_argument("--anew", action="store_true", help="note again which tests call what")
     options.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
@@ -754,9 +741,7 @@ def main() -> int:
         wanted_files = {file for mutant in drawn for file in near(mutant.file, tests)[: asked.near]}
         tests = [test for test in tests if test in wanted_files]
     notes = noted(tests, asked.jobs, asked.anew)
-    costs = [
-        one for note in notes.values() for name in ("seconds", "of_fixture") for one in note[name].values()
-    ]
+    costs = [one for note in notes.values() for name in ("seconds", "of_fixture") for one in note[name].values()]
     print(
         f"{sum(len(note['seconds']) for note in notes.values()):,} tests, {sum(costs):,.0f} s of processor time; "
         f"not used: {[test for note in notes.values() for test in note['failed']]}",
@@ -767,9 +752,7 @@ def main() -> int:
     expected, results, survivors = listed(), defaultdict(Counter), []
     # What is outside of functions takes effect at import. Bodies of functions can be replaced when all is imported, and
     # then a mutant takes less time.
-    outside, inside = (
-        [found for found in chosen if bool(found[0].outer) == inner] for inner in (False, True)
-    )
+    outside, inside = ([found for found in chosen if bool(found[0].outer) == inner] for inner in (False, True))
     fates = chain(tried(outside, notes, asked.jobs), imported(tests), tried(inside, notes, asked.jobs))
     done = 0
     try:

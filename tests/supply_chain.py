@@ -32,9 +32,7 @@ def main() -> None:
 def run(*command: object, cwd: Path = ROOT) -> str:
     """Run a command that must succeed, and return what it says."""
     clean = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
-    done = subprocess.run(
-        [*map(str, command)], cwd=cwd, env=clean, capture_output=True, text=True, check=False
-    )
+    done = subprocess.run([*map(str, command)], cwd=cwd, env=clean, capture_output=True, text=True, check=False)
     if done.returncode:
         sys.exit(f"{' '.join(map(str, command))} ended with {done.returncode}:\n{done.stdout}{done.stderr}")
     return done.stdout
@@ -91,9 +89,7 @@ def audited(lock: Path) -> bool:
     if not asked:
         print(f"NOT AUDITED: no database of known holes could be reached, so {name} was not checked.")
     else:
-        print(
-            f"{name}: {len(asked)} of {len(packages)} pinned packages were looked up in a database of known holes."
-        )
+        print(f"{name}: {len(asked)} of {len(packages)} pinned packages were looked up in a database of known holes.")
     holes = [(one["name"], one["version"], hole["id"]) for one in asked for hole in one["vulns"]]
     for package, version, hole in holes:
         print(f"{package} {version} has the known hole {hole}: raise its version in {name}.")

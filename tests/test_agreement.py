@@ -89,9 +89,7 @@ def by_command(name: str, texts: list[str], options: dict[str, Any], folder: Pat
 
 
 def by_http(client: TestClient, name: str, texts: list[str], options: dict[str, Any]) -> Told:
-    reply = client.post(
-        "/api/predict", json={"model": name, "inputs": texts, "probabilities": False, **options}
-    )
+    reply = client.post("/api/predict", json={"model": name, "inputs": texts, "probabilities": False, **options})
     if reply.status_code != 200:
         return str(reply.json()["error"])
     return [of_answer(one) for one in reply.json()["answers"]]
@@ -103,19 +101,13 @@ def plain(told: Told) -> Told:
 
 
 @pytest.mark.parametrize(("name", "option"), list(itertools.product(TEXTS, OPTIONS)))
-def test_three_doors_lead_to_one_answer(
-    name: str, option: str, models: dict[str, Seq2Seq], tmp_path: Path
-) -> None:
+def test_three_doors_lead_to_one_answer(name: str, option: str, models: dict[str, Seq2Seq], tmp_path: Path) -> None:
     texts, options = TEXTS[name], OPTIONS[option]
     python = by_python(models[name], texts, options)
     command = by_command(name, texts, options, tmp_path)
     with TestClient(create_app({name: models[name]})) as client:
         http = by_http(client, name, texts, options)
-    assert isinstance(python, str) == isinstance(command, str) == isinstance(http, str), (
-        python,
-        command,
-        http,
-    )
+    assert isinstance(python, str) == isinstance(command, str) == isinstance(http, str), (python, command, http)
     if not isinstance(python, str):
         assert command == python
         assert http == python

@@ -68,9 +68,7 @@ def test_what_always_gets_attention_counts_for_little() -> None:
     weights = torch.tensor([[0.3, 0.1, 0.6], [0.1, 0.3, 0.6], [0.05, 0.05, 0.9]])
     links = links_of(weights, tokens, tokens, words_of("a b."), words_of("b a."))
     assert [link.source for link in links] == [0, 1, 2]
-    assert [link.source for link in links_of(weights[:1], tokens, [(0, 1)], words_of("a b."), [(0, 1)])] == [
-        2
-    ]
+    assert [link.source for link in links_of(weights[:1], tokens, [(0, 1)], words_of("a b."), [(0, 1)])] == [2]
 
 
 @pytest.mark.parametrize("kind", ["bpe", "unigram", "characters"])
@@ -120,9 +118,7 @@ def test_sub_words_and_padding_change_nothing() -> None:
         weights = torch.stack(layers).mean((0, 1))  # (T, S)
         spans = tokenizer.offsets(source), tokenizer.offsets(target)[1:]
         links = links_of(weights, *spans, words_of(source), words_of(target))
-        assert [(a.source, a.target_span) for a in links] == [
-            (b.source, b.target_span) for b in alignment.links
-        ]
+        assert [(a.source, a.target_span) for a in links] == [(b.source, b.target_span) for b in alignment.links]
         assert [a.weight for a in links] == pytest.approx([b.weight for b in alignment.links], abs=1e-5)
         words = [target[first:last] for first, last in words_of(target)]
         assert [word for _, word in alignment.words()] == words
@@ -145,9 +141,7 @@ def test_the_parts_of_a_date_are_found_where_they_stand() -> None:
         assert all(0 < link.weight <= 1 for link in alignment.links)
     assert right >= 0.97 * 2 * len(pairs)
     assert model.align(pairs) == found  # given as texts, and in another order of batches
-    assert model.network.engine_for(1).name.startswith(
-        "ctranslate2"
-    )  # what answers is still the faster engine
+    assert model.network.engine_for(1).name.startswith("ctranslate2")  # what answers is still the faster engine
 
 
 def test_a_pair_that_cannot_be_read_is_named() -> None:
@@ -191,7 +185,5 @@ def test_an_interrupted_file_is_gone_on_with(tmp_path: Path) -> None:
 
 def test_an_answer_that_cannot_be_read_again_has_no_links() -> None:
     texts = seq2see.load("dates").texts
-    found = texts.links(
-        [("1845-01-05", "January 5, 1845"), ("1845-01-05", "x" * 100), ("1845-01-05", "May 5, 1845")]
-    )
+    found = texts.links([("1845-01-05", "January 5, 1845"), ("1845-01-05", "x" * 100), ("1845-01-05", "May 5, 1845")])
     assert [bool(links) for links in found] == [True, False, True]

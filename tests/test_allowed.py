@@ -52,9 +52,7 @@ def log_probabilities(network: Transformer, source: list[int], answers: Iterable
     return found
 
 
-def best(
-    network: Transformer, source: list[int], answers: Iterable[str], rules: DecodingConfig
-) -> tuple[str, float]:
+def best(network: Transformer, source: list[int], answers: Iterable[str], rules: DecodingConfig) -> tuple[str, float]:
     scores = {
         answer: value / rules.divisor(len(answer) + 1)
         for answer, value in log_probabilities(network, source, answers).items()
@@ -70,9 +68,7 @@ def stepwise(network: Transformer, source: list[int], answers: list[str]) -> str
             ids = TOKENIZER.encode(so_far)[:-1]
             logits = network(torch.tensor([source]), torch.tensor([ids]))[0, -1]
         options = {
-            answer[len(so_far)] if len(answer) > len(so_far) else ""
-            for answer in answers
-            if answer.startswith(so_far)
+            answer[len(so_far)] if len(answer) > len(so_far) else "" for answer in answers if answer.startswith(so_far)
         }
         letter = max(options, key=lambda one: float(logits[TOKENIZER.encode(one)[1]]))
         if not letter:
@@ -82,10 +78,7 @@ def stepwise(network: Transformer, source: list[int], answers: list[str]) -> str
 
 CASES: dict[str, tuple[Automaton, list[str]]] = {
     "list": (allowed.one_of(["a", "ab", "abc", "cab", "bb"], TOKENIZER), ["a", "ab", "abc", "cab", "bb"]),
-    "pattern": (
-        allowed.matching("(ab|c)+b?", TOKENIZER),
-        [t for t in texts() if re.fullmatch("(ab|c)+b?", t)],
-    ),
+    "pattern": (allowed.matching("(ab|c)+b?", TOKENIZER), [t for t in texts() if re.fullmatch("(ab|c)+b?", t)]),
     "beginning": (
         allowed.beginning("ca", TOKENIZER),
         ["ca" + "".join(row) for n in range(LONGEST - 1) for row in itertools.product(LETTERS, repeat=n)],
@@ -136,9 +129,7 @@ def test_greedy_takes_the_likeliest_allowed_step(case: str, graphs: bool) -> Non
         text = TOKENIZER.decode(one.ids)
         assert text == stepwise(network, source, answers)
         assert one.finished
-        assert one.log_probability == pytest.approx(
-            log_probabilities(network, source, [text])[text], abs=1e-4
-        )
+        assert one.log_probability == pytest.approx(log_probabilities(network, source, [text])[text], abs=1e-4)
 
 
 def test_an_answer_comes_to_its_end_within_its_limit() -> None:
@@ -167,10 +158,7 @@ def phrase_of(*ways: str) -> Phrase:
 @pytest.mark.parametrize("graphs", [False, True])
 def test_phrases_are_held_and_a_wide_beam_finds_the_likeliest_answer_with_them(graphs: bool) -> None:
     automaton = allowed.holding([[phrase_of(one) for one in row] for row in NEEDS], SPECIAL.end)
-    network, every = (
-        model(3),
-        ["".join(row) for n in range(4) for row in itertools.product(LETTERS, repeat=n)],
-    )
+    network, every = (model(3), ["".join(row) for n in range(4) for row in itertools.product(LETTERS, repeat=n)])
     rules = PAPER.but(beam=24, length_ratio=0.0, length_offset=4)
 
     def search(rules: DecodingConfig) -> list[list[Hypothesis]]:
@@ -215,12 +203,7 @@ def test_a_phrase_may_begin_or_end_another_one() -> None:
     """3 and 30, digit by digit: 3 30 and 30 3 hold both, and 30 alone does not."""
     needs = [["a", "ab"], ["b", "ab"], ["b", "abc"], ["a", "ab", "abb"]]
     automaton = allowed.holding([[phrase_of(one) for one in row] for row in needs], SPECIAL.end)
-    good = [
-        ["aab", "aba", "abba", "acab"],
-        ["bab", "abb", "abcb"],
-        ["babc", "abcb"],
-        ["aababb", "abbaba", "abaabb"],
-    ]
+    good = [["aab", "aba", "abba", "acab"], ["bab", "abb", "abcb"], ["babc", "abcb"], ["aababb", "abbaba", "abaabb"]]
     bad = [["ab", "a", "", "abb"], ["ab", "ba", "b"], ["abc", "abcc", "bab"], ["abba", "abab", "abb"]]
     for row in range(len(needs)):
         assert [text for text in good[row] if not accepts(automaton, row, text)] == []
@@ -269,9 +252,7 @@ def test_every_state_leads_to_an_end() -> None:
         after = reached | {
             int(to)
             for state in reached
-            for to in automaton.states[
-                automaton.first[state] : automaton.first[state] + automaton.count[state]
-            ]
+            for to in automaton.states[automaton.first[state] : automaton.first[state] + automaton.count[state]]
         }
         if after == reached:
             break
@@ -348,9 +329,7 @@ def random_pattern(draw: random.Random, depth: int = 3, ahead: bool = False) -> 
     def inner() -> str:
         return random_pattern(draw, depth - 1, ahead)
 
-    leaf = draw.choice(
-        ["a", "b", "c", ".", "[ab]", "[^a]", r"\w", r"\W", r"\s", "", "[a-c]", r"\d", "(?i:A)", "é"]
-    )
+    leaf = draw.choice(["a", "b", "c", ".", "[ab]", "[^a]", r"\w", r"\W", r"\s", "", "[a-c]", r"\d", "(?i:A)", "é"])
     if depth == 0:
         return leaf
     kind = draw.randrange(8)
@@ -414,10 +393,7 @@ def test_a_pattern_of_8_192_states_is_refused_as_it_is() -> None:
 
 def test_honest_patterns_need_few_states() -> None:
     for pattern, most in (
-        (
-            r"(January|February|March|April|May|June|July|August|September|October|November|December) \d{1,2}, \d{4}",
-            60,
-        ),
+        (r"(January|February|March|April|May|June|July|August|September|October|November|December) \d{1,2}, \d{4}", 60),
         (r"\d{4}-(0[1-9]|1[0-2])-(0[1-9]|[12]\d|3[01])T\d{2}:\d{2}:\d{2}(\.\d{1,9})?(Z|[+-]\d{2}:\d{2})", 60),
         (r"[A-Z]{2}\d{2}( ?[A-Z0-9]{4}){2,7}( ?[A-Z0-9]{1,3})?", 60),
         (r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", 50),
@@ -447,9 +423,7 @@ def test_the_tokens_of_a_pattern_are_limited(monkeypatch: pytest.MonkeyPatch) ->
     ],
 )  # fmt: skip
 def test_a_pattern_that_cannot_be_used_says_why(pattern: str) -> None:
-    with pytest.raises(
-        UserError, match=r"^The pattern '.*cannot be used \(.+\): a regular|characters: at most"
-    ):
+    with pytest.raises(UserError, match=r"^The pattern '.*cannot be used \(.+\): a regular|characters: at most"):
         allowed.matching(pattern, TOKENIZER)
 
 

@@ -133,9 +133,7 @@ def test_the_first_answer_has_the_score_that_ranks_it_too(model: seq2see.Seq2Seq
         assert None not in ranks
         assert ranks == sorted(ranks, key=lambda rank: -(rank or 0.0))
         assert (answer.score == pytest.approx(answer.log_probability)) == (penalty == 0)
-        assert model.answers(["1845-01-05"], n_best=4, length_penalty=penalty, probabilities=False) == [
-            answer
-        ]
+        assert model.answers(["1845-01-05"], n_best=4, length_penalty=penalty, probabilities=False) == [answer]
 
 
 def test_predict_gives_one_answer_and_names_what_gives_several(model: seq2see.Seq2Seq) -> None:
@@ -176,11 +174,7 @@ def test_texts_are_read_as_they_were_trained_on() -> None:
     assert model.trace(untidy[0]).text == "I love you."
     pair = ("I love you.", "Je t'aime.")
     assert model.log_probabilities([(untidy[1], "Je  t'aime.\n")]) == model.log_probabilities([pair])
-    assert (
-        model.align([(untidy[2], "Je t'aime.")])
-        == model.align(model.answers(untidy[2:]))
-        == model.align([pair])
-    )
+    assert model.align([(untidy[2], "Je t'aime.")]) == model.align(model.answers(untidy[2:])) == model.align([pair])
 
 
 def test_generators_and_iterators_do(model: seq2see.Seq2Seq) -> None:
@@ -265,9 +259,7 @@ def test_a_pair_that_the_model_cannot_take_counts_as_wrong(model: seq2see.Seq2Se
     for other in (("1845-08-05", "août"), ("1845-08-05", "M" * 100), ("1845年", "x"), ("1" * 99, "x")):
         scores = model.evaluate([good, other])
         assert (scores.pairs, scores.exact) == (2, 1)
-        assert scores.loss == pytest.approx(
-            alone.loss
-        )  # that of the pairs that can be written in the vocabulary
+        assert scores.loss == pytest.approx(alone.loss)  # that of the pairs that can be written in the vocabulary
     assert model.evaluate([("1845年", "x")]).given == [""]
 
 
@@ -305,13 +297,9 @@ def test_answers_are_restricted_with_any_beam(model: seq2see.Seq2Seq, beam: int)
     assert {answer.output for answer in answers} <= {"July 4, 1776", "May 1, 1999"}
 
 
-def test_evaluate_searches_with_the_beam_that_is_given(
-    model: seq2see.Seq2Seq, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_evaluate_searches_with_the_beam_that_is_given(model: seq2see.Seq2Seq, monkeypatch: pytest.MonkeyPatch) -> None:
     widths = []
-    monkeypatch.setattr(
-        "seq2see.evaluation.evaluate.evaluate", lambda *given, rules, **more: widths.append(rules.beam)
-    )
+    monkeypatch.setattr("seq2see.evaluation.evaluate.evaluate", lambda *given, rules, **more: widths.append(rules.beam))
     for beam in (None, 3):
         model.evaluate([("1845-01-05", "January 5, 1845")], beam=beam)
     assert widths == [model.config.decoding.beam, 3]
@@ -335,12 +323,7 @@ def test_a_refused_text_does_not_lose_the_answers_to_the_others(model: seq2see.S
 def test_edit_distance() -> None:
     from seq2see.evaluation.evaluate import edit_distance
 
-    assert [edit_distance(*pair) for pair in (("", ""), ("a", ""), ("kitten", "sitting"), ("ab", "ba"))] == [
-        0,
-        1,
-        3,
-        2,
-    ]
+    assert [edit_distance(*pair) for pair in (("", ""), ("a", ""), ("kitten", "sitting"), ("ab", "ba"))] == [0, 1, 3, 2]
 
 
 def test_fit_learns_something_new() -> None:
@@ -369,9 +352,7 @@ PAIRS = [(f"{n:02}", f"{n:02}"[::-1]) for n in range(40)]
 
 def little(data: Any = PAIRS, **arguments: Any) -> seq2see.Seq2Seq:
     """Train for a few steps. An untrained model does not end its answers: they are cut."""
-    return seq2see.fit(
-        data, **{"model": SMALL, "training": LITTLE, "decoding": {"max_length": 4}, **arguments}
-    )
+    return seq2see.fit(data, **{"model": SMALL, "training": LITTLE, "decoding": {"max_length": 4}, **arguments})
 
 
 def same(a: seq2see.Seq2Seq, b: seq2see.Seq2Seq) -> bool:
@@ -452,17 +433,11 @@ def test_validation_and_test_are_kept_apart() -> None:
         in half.card
     )
     same = little(validation=PAIRS[:3], test=PAIRS[1:4], unseen=True)
-    assert (
-        "no validation or test source is in the training; 2 test pairs with a validation source |"
-        in same.card
-    )
+    assert "no validation or test source is in the training; 2 test pairs with a validation source |" in same.card
     assert "| measured on test pairs whose sources are not in this training | |" in same.card
     apart = little(validation=PAIRS[:3], test={"a": ["01", "77"], "b": ["10", "77"]}, unseen=True)
     assert "37 for training, 3 for validation, 2 for the test, as given" in apart.card
-    assert (
-        "no validation or test source is in the training; 1 test pair with a validation source |"
-        in apart.card
-    )
+    assert "no validation or test source is in the training; 1 test pair with a validation source |" in apart.card
 
 
 @pytest.mark.parametrize(("arguments", "message"), [

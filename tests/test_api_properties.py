@@ -25,11 +25,7 @@ APP = create_app({"dates": seq2see.load("dates")}, Limits(characters=200, inputs
 
 
 FEW = settings(
-    max_examples=examples(60),
-    deadline=None,
-    derandomize=True,
-    database=None,
-    suppress_health_check=list(HealthCheck),
+    max_examples=examples(60), deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck)
 )
 #: Any text that JSON can write, halves of characters among them.
 TEXTS = st.text(st.characters(exclude_categories=()), max_size=250)

@@ -40,10 +40,7 @@ def test_warm_contestants_do_no_work_beside_their_turns(capsys: pytest.CaptureFi
     contestants = {"ours": lambda: calls.append("a"), "peer": lambda: calls.append("b")}
     assert [len(rounds) for rounds in take_turns(contestants, 2, warm=True, telling=True).values()] == [2, 2]
     assert "".join(calls) == "abab"
-    assert [line.split(":")[0].strip() for line in capsys.readouterr().err.splitlines()] == [
-        "ours",
-        "peer",
-    ] * 2
+    assert [line.split(":")[0].strip() for line in capsys.readouterr().err.splitlines()] == ["ours", "peer"] * 2
     take_turns(contestants, 1)
     assert "".join(calls) == "abab" + "ab" + "ab"
     assert not capsys.readouterr().err
@@ -74,9 +71,7 @@ def test_both_trainings_take_the_same_steps() -> None:
 
 def test_a_training_ends_when_its_goal_is_reached() -> None:
     scores = iter([0.5, 0.9995, 1.0])
-    done = list(
-        training._blocks(lambda: 0.25, lambda: next(scores), threads=1, goal=0.999, block=3, most=100)
-    )
+    done = list(training._blocks(lambda: 0.25, lambda: next(scores), threads=1, goal=0.999, block=3, most=100))
     assert [(score, loss) for _, score, loss in done] == [(0.5, 0.25), (0.9995, 0.25)]
 
 
@@ -112,12 +107,9 @@ def test_the_tally_counts_what_is_alive_at_the_peak() -> None:
 def test_a_doubling_is_taken_from_the_last_two_sizes() -> None:
     sizes = [growth.Size(batch=batch) for batch in (1, 2, 8)]
     points = [
-        growth.Point("batch", "decoding", size, seconds, 1.0)
-        for size, seconds in zip(sizes, (1, 1, 9), strict=True)
+        growth.Point("batch", "decoding", size, seconds, 1.0) for size, seconds in zip(sizes, (1, 1, 9), strict=True)
     ]
-    assert growth.doubling(points, lambda point: point.seconds) == pytest.approx(
-        3
-    )  # two doublings, nine times as long
+    assert growth.doubling(points, lambda point: point.seconds) == pytest.approx(3)  # two doublings, nine times as long
 
 
 def test_what_cannot_be_drawn_is_said() -> None:
@@ -128,9 +120,7 @@ def test_what_cannot_be_drawn_is_said() -> None:
     assert "a .png, .svg or .pdf file" in run("growth", "--plot", "x.bmp", module="benchmarks").stderr
 
 
-@pytest.mark.parametrize(
-    "name", ["cold-start", "dates-10000", "dates-training", "base-batch32", "base-batch1"]
-)
+@pytest.mark.parametrize("name", ["cold-start", "dates-10000", "dates-training", "base-batch32", "base-batch1"])
 def test_every_promised_line_exists(name: str) -> None:
     assert name in {**cpu.LINES, **training.LINES}
 
@@ -159,25 +149,18 @@ def test_the_busy_line_compares_the_same_answers() -> None:
 
 def test_the_grid_tells_how_auto_compares_with_the_best_engine(monkeypatch: pytest.MonkeyPatch) -> None:
     took = {"auto": [3.0, 2.0], "torch": [9.0, 8.0], "ctranslate2": [1.6, 5.0]}
-    monkeypatch.setattr(
-        grid, "take_turns", lambda contestants, rounds: {who: took[who] for who in contestants}
-    )
+    monkeypatch.setattr(grid, "take_turns", lambda contestants, rounds: {who: took[who] for who in contestants})
     before = os.environ.get("XDG_CACHE_HOME")
     found = grid.grid(2, most=10, models=("dates",))
     assert os.environ.get("XDG_CACHE_HOME") == before
-    assert [(cell["inputs"], cell["auto_to_best"]) for cell in found["cells"]] == [
-        (1, 2 / 1.6),
-        (10, 2 / 1.6),
-    ]
+    assert [(cell["inputs"], cell["auto_to_best"]) for cell in found["cells"]] == [(1, 2 / 1.6), (10, 2 / 1.6)]
     assert found["worst"]["per_second"]["auto"] == 1 / 2.5
     assert found["cells"][0]["answered_by"] == "ctranslate2, float32"
     assert "takes 1.25 of the best's seconds" in next(grid.shown(found))
 
 
 def test_an_engine_that_takes_too_long_is_asked_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(
-        grid, "take_turns", lambda who, rounds: {one: [9.0 * (one == "torch") + 1] for one in who}
-    )
+    monkeypatch.setattr(grid, "take_turns", lambda who, rounds: {one: [9.0 * (one == "torch") + 1] for one in who})
     found = grid.grid(1, most=100, models=("dates",))
     assert [sorted(cell["per_second"]) for cell in found["cells"]] == [
         ["auto", "ctranslate2", "torch"], ["auto", "ctranslate2"], ["auto", "ctranslate2"],
@@ -287,9 +270,7 @@ def test_the_speeds_of_imports_are_written_between_the_marks_of_the_documentatio
     assert "an old table" not in text
     assert text.startswith("before\n")
     assert text.endswith("after\n")
-    assert (
-        "| 20 sentences, beam 4 | torch, float32 | 4.3 | 6.4 | 1.5× (1.4 – 1.6) | 20 of 20 | 2.0× |" in text
-    )
+    assert "| 20 sentences, beam 4 | torch, float32 | 4.3 | 6.4 | 1.5× (1.4 – 1.6) | 20 of 20 | 2.0× |" in text
     assert "| Bart, several ends | 5.7 | 301 | 1.5× (1.4 – 1.6) | 1.5× (1.4 – 1.6) | 20 of 500 |" in text
     document.write_text("no marks\n", encoding="utf-8")
     with pytest.raises(UserError, match="between which a table belongs"):

@@ -129,9 +129,7 @@ def test_the_challenge() -> None:
     held = sum(sum(each.values()) for each in made)
     total = sum(map(len, made))
     whole = len(rows) - len(failures)
-    report = "\n".join(
-        [f"{held} of {total} checks hold, {whole} of {len(rows)} inputs are whole.", *failures]
-    )
+    report = "\n".join([f"{held} of {total} checks hold, {whole} of {len(rows)} inputs are whole.", *failures])
     print(report)
     assert 100 * held // total >= CHECKS, report
     assert 100 * whole // len(rows) >= INPUTS, report

@@ -20,14 +20,10 @@ from seq2see.cli.answering import LONGEST, NoText, lines_of
 from seq2see.errors import UserError
 
 
-def run(
-    *arguments: str, stdin: str | bytes = "", module: str = "seq2see"
-) -> subprocess.CompletedProcess[str]:
+def run(*arguments: str, stdin: str | bytes = "", module: str = "seq2see") -> subprocess.CompletedProcess[str]:
     data = stdin.encode() if isinstance(stdin, str) else stdin
     done = subprocess.run([sys.executable, "-m", module, *arguments], input=data, capture_output=True)
-    result = subprocess.CompletedProcess(
-        done.args, done.returncode, done.stdout.decode(), done.stderr.decode()
-    )
+    result = subprocess.CompletedProcess(done.args, done.returncode, done.stdout.decode(), done.stderr.decode())
     assert "Traceback" not in result.stderr
     return result
 
@@ -36,9 +32,7 @@ def test_commands_and_options_are_frozen() -> None:
     """Whoever changes this list changes what people have in their scripts."""
     commands = typer.main.get_command(app).commands  # type: ignore[attr-defined]
     options = {
-        name: sorted(
-            option for parameter in command.params for option in parameter.opts if option.startswith("--")
-        )
+        name: sorted(option for parameter in command.params for option in parameter.opts if option.startswith("--"))
         for name, command in commands.items()
     }
     assert options["predict"] == [
@@ -108,9 +102,7 @@ def test_paragraphs_of_the_help_are_as_wide_as_the_terminal() -> None:
             assert paragraph.startswith("\b") or "\n" not in paragraph, name
             assert paragraph.count("[dim]") <= 1, name  # each example on a line of its own
     assert len(commands["predict"].help.split("\n\n")) == 10
-    assert (
-        " in Unicode NFC with white space folded; bad rows are named and skipped. " in commands["train"].help
-    )
+    assert " in Unicode NFC with white space folded; bad rows are named and skipped. " in commands["train"].help
 
 
 def test_there_is_one_console_for_standard_error(
@@ -175,9 +167,7 @@ def test_nothing_answered_is_status_2() -> None:
     done = run("predict", stdin="")
     assert done.returncode == 2
     assert "nothing to answer" in done.stderr
-    closed = subprocess.run(
-        f"{sys.executable} -m seq2see predict <&-", shell=True, capture_output=True, text=True
-    )
+    closed = subprocess.run(f"{sys.executable} -m seq2see predict <&-", shell=True, capture_output=True, text=True)
     assert closed.returncode == 2
     assert closed.stderr == done.stderr
 
@@ -305,10 +295,7 @@ def test_a_full_disk_is_one_sentence() -> None:
         (["predict", "--file", "no-such-file"], "There is no file 'no-such-file'"),
         (["predict", "--out", "no/such/folder", "1845-01-05"], "cannot be written"),
         (["predict", "1845-01-05", "--dates=1845-01-05"], "more than one way"),
-        (
-            ["trace", "1845-01-05", "--name", "encoder.layer.0.*"],
-            "Layers are encoder.layers.0 to 1 and decoder",
-        ),
+        (["trace", "1845-01-05", "--name", "encoder.layer.0.*"], "Layers are encoder.layers.0 to 1 and decoder"),
         (["evaluate", "--years", "2025-1000"], "1000 to 9999"),
         (["evaluate", "--years", "2000", "--sample", "400"], "have 366 dates"),
         (["evaluate", "sentences"], "'dates' was expected"),
@@ -435,7 +422,9 @@ def test_train_makes_a_folder_that_the_others_take(tmp_path: Path, monkeypatch: 
 
 
 def test_a_closed_pipe_is_no_error() -> None:
-    command = f"yes 1845-01-05 | head -n 20000 | {sys.executable} -m seq2see predict | head -n 1; exit ${{PIPESTATUS[2]}}"
+    command = (
+        f"yes 1845-01-05 | head -n 20000 | {sys.executable} -m seq2see predict | head -n 1; exit ${{PIPESTATUS[2]}}"
+    )
     done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=120)
     assert (done.returncode, done.stdout, done.stderr) == (141, "January 5, 1845\n", "")
 

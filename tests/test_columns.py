@@ -62,9 +62,7 @@ def test_an_inflection_table_is_told_how_its_features_are_named(tmp_path: Path) 
     last = "".join("\t".join(row.split(",")[::2] + row.split(",")[1:2]) + "\n" for row in rows.split())
     with pytest.raises(UserError, match=r"as in `columns` 1\+3,2\.$"):
         read_pairs([write(tmp_path / "last.tsv", last)])
-    with pytest.raises(
-        UserError, match=r"as in `columns` 1,2\.$"
-    ):  # no more than half of the rows have features
+    with pytest.raises(UserError, match=r"as in `columns` 1,2\.$"):  # no more than half of the rows have features
         read_pairs([write(tmp_path / "half.csv", "walk,V;PST,walked\ngo,then,goes\n")])
 
 
@@ -116,9 +114,7 @@ def test_a_header_is_known_by_its_words_by_numbers_below_and_by_what_is_asked_fo
         (("english", ""), True, "two names or numbers were expected"),
     ],
 )
-def test_columns_that_are_not_there(
-    columns: tuple[str, str], header: bool, message: str, tmp_path: Path
-) -> None:
+def test_columns_that_are_not_there(columns: tuple[str, str], header: bool, message: str, tmp_path: Path) -> None:
     path = with_ids(tmp_path / "a.csv", "id,english,french" if header else "")
     with pytest.raises(UserError, match=message):
         read_pairs([path], columns=columns)
@@ -147,12 +143,8 @@ RECORDS = [{"id": n, "en": english, "fr": french} for n, english, french in ROWS
         "".join(json.dumps([row["en"], row["fr"]]) + "\n" for row in RECORDS),
         json.dumps([[row["en"], row["fr"]] for row in RECORDS]),
         json.dumps([[row["en"], row["fr"]] for row in RECORDS], indent=2),
-        "\n".join(
-            json.dumps({"translation": {"en": row["en"], "fr": row["fr"]}, "id": 3}) for row in RECORDS
-        ),
-        json.dumps(
-            {"data": [{"translation": {"en": row["en"], "fr": row["fr"]}} for row in RECORDS]}, indent=1
-        ),
+        "\n".join(json.dumps({"translation": {"en": row["en"], "fr": row["fr"]}, "id": 3}) for row in RECORDS),
+        json.dumps({"data": [{"translation": {"en": row["en"], "fr": row["fr"]}} for row in RECORDS]}, indent=1),
         json.dumps({"en": [row["en"] for row in RECORDS], "fr": [row["fr"] for row in RECORDS]}),
     ],
 )
@@ -165,9 +157,7 @@ def test_json_of_every_shape(data: str, tmp_path: Path) -> None:
 
 
 def test_numbers_in_json_are_texts_as_they_are_written(tmp_path: Path) -> None:
-    data = (
-        '{"n": 12, "words": "twelve"}\n{"n": 1.50, "words": "one and a half"}\n{"n": NaN, "words": "none"}\n'
-    )
+    data = '{"n": 12, "words": "twelve"}\n{"n": 1.50, "words": "one and a half"}\n{"n": NaN, "words": "none"}\n'
     corpus = read_pairs([write(tmp_path / "a.jsonl", data)])
     assert corpus.pairs == [("12", "twelve"), ("1.50", "one and a half")]
     assert [fault.line for fault in corpus.faults] == [3]
@@ -191,9 +181,7 @@ def test_json_that_cannot_be_used(data: str, message: str, tmp_path: Path) -> No
 def test_parquet_and_excel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     polars = pytest.importorskip("polars")
     pytest.importorskip("fastexcel")
-    frame = polars.DataFrame(
-        {"id": [1, 2, 3], "en": [row[1] for row in ROWS], "fr": [row[2] for row in ROWS]}
-    )
+    frame = polars.DataFrame({"id": [1, 2, 3], "en": [row[1] for row in ROWS], "fr": [row[2] for row in ROWS]})
     frame.write_parquet(tmp_path / "a.parquet")
     assert read_pairs([tmp_path / "a.parquet"]).pairs == PAIRS  # the only two columns of texts
     assert read_pairs([tmp_path / "a.parquet"], columns=("id", "fr")).pairs[0] == ("1", "un")
@@ -218,8 +206,7 @@ def sheet(path: Path, rows: list[tuple[str, ...]]) -> None:
     from zipfile import ZipFile
 
     cells = "".join(
-        "<row>" + "".join(f'<c t="inlineStr"><is><t>{cell}</t></is></c>' for cell in row) + "</row>"
-        for row in rows
+        "<row>" + "".join(f'<c t="inlineStr"><is><t>{cell}</t></is></c>' for cell in row) + "</row>" for row in rows
     )
     base = "http://schemas.openxmlformats.org"
     parts = {
@@ -303,9 +290,7 @@ def test_columns_of_features_in_memory() -> None:
         assert corpus_of(data, ("1+2", "3")).pairs == expected, type(data)
         with pytest.raises(UserError, match=r"columns=\('lemma\+tags', 'form'\)\.$"):
             corpus_of(data)
-        with pytest.raises(
-            UserError, match=r"names 'tag', which the data does not have\. Did you mean 'tags'"
-        ):
+        with pytest.raises(UserError, match=r"names 'tag', which the data does not have\. Did you mean 'tags'"):
             corpus_of(data, ("lemma+tag", "form"))
     for data in (rows, iter(rows), list(map(list, rows))):
         assert corpus_of(data, ("1+2", "3")).pairs == expected
@@ -316,11 +301,7 @@ def test_columns_of_features_in_memory() -> None:
 @pytest.mark.parametrize(
     ("rows", "columns", "message"),
     [
-        (
-            [("walk", "V;PST", "walked")],
-            None,
-            r"two texts were expected.*columns=\('1\+2', '3'\) adds features",
-        ),
+        ([("walk", "V;PST", "walked")], None, r"two texts were expected.*columns=\('1\+2', '3'\) adds features"),
         ([("walk", "walked", "V;PST")], None, r"columns=\('1\+3', '2'\) adds features"),
         ([("a", "b", "c")], ("a+b", "c"), r"no named columns: give numbers from 1 to 3, such as"),
         ([("a", "b", "c")], ("1+4", "3"), "names column 4, but the first row has 3, counted from 1"),

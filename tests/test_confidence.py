@@ -28,20 +28,13 @@ from seq2see.tokenizers.folding import fold_unknown
 from seq2see.tokenizers.tokenizer import Tokenizer
 
 TINY = {"d_model": 16, "d_ff": 32, "heads": 2, "encoder_layers": 1, "decoder_layers": 1}
-WORDS = [
-    f"{a}{b}{c}"
-    for a in ("ka", "lo", "mi", "te")
-    for b in ("ra", "no", "su", "pe")
-    for c in ("la", "ti", "go")
-]
+WORDS = [f"{a}{b}{c}" for a in ("ka", "lo", "mi", "te") for b in ("ra", "no", "su", "pe") for c in ("la", "ti", "go")]
 
 
 def confidence(constant: float = 0.0) -> Confidence:
     """The model's own probability, moved by a constant."""
     measured = Measured.of([0.9, 0.4], [True, False])
-    return Confidence(
-        "exact", 50.0, [constant, 1, 0, 0, 0, 0], 99, measured, Familiar.learn(WORDS, 10, WORDS)
-    )
+    return Confidence("exact", 50.0, [constant, 1, 0, 0, 0, 0], 99, measured, Familiar.learn(WORDS, 10, WORDS))
 
 
 # --- the fit ---------------------------------------------------------------------------------------------------------
@@ -128,9 +121,7 @@ def test_what_is_written_is_read_again_and_nothing_else(tmp_path: Path) -> None:
         read_confidence(tmp_path)
 
 
-def test_without_others_each_answer_is_measured_by_what_was_not_fitted_on_it(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_without_others_each_answer_is_measured_by_what_was_not_fitted_on_it(monkeypatch: pytest.MonkeyPatch) -> None:
     figures, right = drawn(1000, 5)
     sizes: list[int] = []
 
@@ -199,12 +190,8 @@ def test_answers_that_are_less_sure_are_withheld() -> None:
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A model of small letters, trained for a second, with enough held-out pairs to know how sure it is."""
     out = tmp_path_factory.mktemp("sure") / "model"
-    pairs = [
-        (word + other, (word + other).upper()) for word in WORDS for other in ("", "da", "fo", "uv", "eb")
-    ]
-    held = [(word + "vu", (word + "vu").upper()) for word in WORDS] + [
-        (w + "be", (w + "be").upper()) for w in WORDS
-    ]
+    pairs = [(word + other, (word + other).upper()) for word in WORDS for other in ("", "da", "fo", "uv", "eb")]
+    held = [(word + "vu", (word + "vu").upper()) for word in WORDS] + [(w + "be", (w + "be").upper()) for w in WORDS]
     made = seq2see.fit(
         pairs,
         validation=held[:60],
@@ -235,9 +222,7 @@ def test_the_confidence_is_not_measured_on_what_it_is_fitted_on(monkeypatch: pyt
 
     def noted(engine: Any, tokenizers: Any, rules: Any, given: Any, chrf: Any) -> Any:
         asked.append(len(given))
-        return [
-            (figures, True, right) for figures, _, right in observe(engine, tokenizers, rules, given, chrf)
-        ]
+        return [(figures, True, right) for figures, _, right in observe(engine, tokenizers, rules, given, chrf)]
 
     monkeypatch.setattr(calibrate, "observe", noted)
     given: dict[str, Any] = dict(model=TINY, training={"steps": 2, "warmup": 1})
@@ -298,14 +283,10 @@ def run(*arguments: str) -> Any:
 
 def test_the_command_withholds_lists_and_remarks(trained: Path, tmp_path: Path) -> None:
     listed = tmp_path / "withheld.tsv"
-    done = run(
-        "karala", "KARALA", "--model", str(trained), "--min-confidence", "0.99999", "--withheld", str(listed)
-    )
+    done = run("karala", "KARALA", "--model", str(trained), "--min-confidence", "0.99999", "--withheld", str(listed))
     assert done.exit_code == 0
     assert done.stdout == "\n\n"
-    assert "0 of 2 answers have a confidence of 0.99999 or more; 2 were withheld" in done.stderr.replace(
-        "\n", " "
-    )
+    assert "0 of 2 answers have a confidence of 0.99999 or more; 2 were withheld" in done.stderr.replace("\n", " ")
     rows = [row.split("\t") for row in listed.read_text().splitlines()]
     assert [(row[0], row[2]) for row in rows] == [("1", "karala"), ("2", "KARALA")]
     assert 0 <= float(rows[0][1]) < 0.99999
@@ -314,9 +295,7 @@ def test_the_command_withholds_lists_and_remarks(trained: Path, tmp_path: Path) 
     assert 0 <= record["confidence"] <= 1
     assert record["remark"] == "The input was read as 'karala'."
     assert "input 1: The input was read as 'karala'." in done.stderr
-    record = json.loads(
-        run("karala", "--model", str(trained), "--json", "--min-confidence", "0.99999").stdout
-    )
+    record = json.loads(run("karala", "--model", str(trained), "--json", "--min-confidence", "0.99999").stdout)
     assert set(record) == {"input", "error", "withheld", "confidence"}
     assert "give both" in str(run("karala", "--withheld", str(listed)).exception)
 
@@ -345,9 +324,8 @@ def test_an_existing_folder_is_calibrated_by_a_file(trained: Path, tmp_path: Pat
     file.write_text("".join(f"{word}\t{word.upper()}\n" for word in words) + "日本\tX\n")
     done = CliRunner().invoke(app, ["calibrate", str(copy), "--file", str(file)])
     assert done.exit_code == 0, (done.output, done.exception)
-    assert (
-        "1 pair left out, since the model does not take the source. The first: '日本'"
-        in done.stderr.replace("\n", " ")
+    assert "1 pair left out, since the model does not take the source. The first: '日本'" in done.stderr.replace(
+        "\n", " "
     )
     assert "fitted on                    144 sources" in done.stdout
     loaded = seq2see.load(copy)
@@ -363,18 +341,14 @@ def test_an_existing_folder_is_calibrated_by_a_file(trained: Path, tmp_path: Pat
     assert "a chrF of at least 30" in again.card
     file.write_text("karala\tKARALA\n")
     refused = CliRunner().invoke(app, ["calibrate", str(copy), "--file", str(file)])
-    assert "1 source that the model takes, and 1 of the answers are complete: 50 or more" in str(
-        refused.exception
-    )
+    assert "1 source that the model takes, and 1 of the answers are complete: 50 or more" in str(refused.exception)
 
 
 def test_a_target_that_cannot_be_written_is_a_wrong_answer(trained: Path, tmp_path: Path) -> None:
     """As in a training. A source in capitals is read as `predict` reads it."""
     copy, file = tmp_path / "copy", tmp_path / "pairs.tsv"
     seq2see.load(trained).save(copy)
-    rows = [(word, word.upper()) for word in WORDS] + [
-        (word.title() + "da", word.upper() + "DÄ") for word in WORDS
-    ]
+    rows = [(word, word.upper()) for word in WORDS] + [(word.title() + "da", word.upper() + "DÄ") for word in WORDS]
     file.write_text("".join(f"{source}\t{target}\n" for source, target in rows), encoding="utf-8")
     done = CliRunner().invoke(app, ["calibrate", str(copy), "--file", str(file), "--json"])
     assert done.exit_code == 0, (done.output, done.exception)
@@ -456,15 +430,11 @@ def test_the_curve_of_errors_has_fifty_points_and_the_last_one() -> None:
     assert found.risk[-1] == (1.0, 51 / 203)
 
 
-@pytest.mark.parametrize(
-    ("fitted", "least", "warns"), [(499, 0.5, True), (500, 0.5, False), (499, 0.0, False)]
-)
+@pytest.mark.parametrize(("fitted", "least", "warns"), [(499, 0.5, True), (500, 0.5, False), (499, 0.0, False)])
 def test_a_confidence_that_was_fitted_on_few_pairs_is_used_with_a_warning(
     fitted: int, least: float, warns: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
-    model: Any = SimpleNamespace(
-        config=SimpleNamespace(task="pairs"), confidence=SimpleNamespace(fitted_on=fitted)
-    )
+    model: Any = SimpleNamespace(config=SimpleNamespace(task="pairs"), confidence=SimpleNamespace(fitted_on=fitted))
     seq2see.Seq2Seq._check(model, Options(min_confidence=least))
     assert [f"fitted on only {fitted} pairs" in line for line in caplog.messages] == [True] * warns
 
@@ -473,9 +443,7 @@ def test_the_command_prints_the_warning_once_as_one_of_its_own(trained: Path, tm
     file = tmp_path / "words.txt"
     file.write_text("karala\n" * 8200)  # more than one window
     words = ["predict", "--model", str(trained), "--min-confidence", "0.5", "--file", str(file)]
-    done = subprocess.run(
-        [sys.executable, "-m", "seq2see", *words], capture_output=True, text=True, check=True
-    )
+    done = subprocess.run([sys.executable, "-m", "seq2see", *words], capture_output=True, text=True, check=True)
     first, *rest = done.stderr.splitlines()
     assert first.startswith("seq2see: The confidence of this model was fitted on only 60 pairs")
     assert "fitted" not in "".join(rest)

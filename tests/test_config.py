@@ -110,9 +110,7 @@ def test_bad_settings_are_explained(settings: dict[str, object], message: str) -
 
 def test_toml_round_trip() -> None:
     config = Config(
-        "dates",
-        ModelConfig.of(d_model=16, heads=4, positions="learned"),
-        TrainingConfig.of(steps=7, epsilon=1e-9),
+        "dates", ModelConfig.of(d_model=16, heads=4, positions="learned"), TrainingConfig.of(steps=7, epsilon=1e-9)
     )
     assert Config.from_toml(config.to_toml(), "config.toml") == config
 
@@ -175,9 +173,7 @@ def test_every_preset_is_valid() -> None:
 
 
 def test_a_setting_of_another_section_is_found_there() -> None:
-    with pytest.raises(
-        ConfigError, match=r"no setting training\.dropout\. .*another section: model\.dropout\."
-    ):
+    with pytest.raises(ConfigError, match=r"no setting training\.dropout\. .*another section: model\.dropout\."):
         TrainingConfig.of(dropout=0.1)
     with pytest.raises(ConfigError, match=r"no setting model\.beam\. .*another section: decoding\.beam\."):
         ModelConfig.of(beam=5)
@@ -191,9 +187,7 @@ def test_a_setting_that_is_gone_is_read_over_in_a_file_and_unknown_elsewhere() -
     assert old != text
     assert Config.from_toml(old, "config.toml") == Config.from_toml(text, "config.toml")
     assert "tuned" not in Config.from_toml(old, "config.toml").to_toml()
-    spliced = text.replace(
-        "[training]\n", "[training]\nspliced = 1.0\n"
-    )  # models of words before the guided head
+    spliced = text.replace("[training]\n", "[training]\nspliced = 1.0\n")  # models of words before the guided head
     assert Config.from_toml(spliced, "config.toml") == Config.from_toml(text, "config.toml")
     with pytest.raises(ConfigError, match=r"no setting training\.tuned"):
         TrainingConfig.of(tuned=True)

@@ -21,10 +21,7 @@ def test_dates_in_words() -> None:
 def test_there_are_3287182_dates() -> None:
     ordinals = dates.all_ordinals()
     assert len(ordinals) == 3_287_182
-    assert dates.pairs_of(ordinals[[0, -1]]) == [
-        ("1000-01-01", "January 1, 1000"),
-        ("9999-12-31", "December 31, 9999"),
-    ]
+    assert dates.pairs_of(ordinals[[0, -1]]) == [("1000-01-01", "January 1, 1000"), ("9999-12-31", "December 31, 9999")]
 
 
 def test_splits_are_disjoint_seeded_and_within_years() -> None:

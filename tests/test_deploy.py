@@ -35,9 +35,7 @@ def test_the_container_starts_a_command_that_exists() -> None:
         assert all((ROOT / name).exists() for name in copied.split())
 
 
-@pytest.mark.parametrize(
-    ("lock", "extra"), [("deploy/requirements.lock", ""), ("tests/requirements.lock", "dev")]
-)
+@pytest.mark.parametrize(("lock", "extra"), [("deploy/requirements.lock", ""), ("tests/requirements.lock", "dev")])
 def test_every_dependency_is_pinned_to_a_version_that_fits(lock: str, extra: str) -> None:
     lines = (ROOT / lock).read_text().splitlines()
     pinned = dict(line.split("==") for line in lines if not line.startswith("#"))

@@ -55,9 +55,7 @@ def unseen() -> list[str]:
         ("mps", devices.answering(DATES, 1), APPLE, "mps"),
     ],
 )
-def test_a_gpu_is_taken_where_it_pays_and_is_there(
-    asked: str, work: Work, found: list[str], device: str
-) -> None:
+def test_a_gpu_is_taken_where_it_pays_and_is_there(asked: str, work: Work, found: list[str], device: str) -> None:
     assert devices.choose(asked, work, looking(found)).device == device
 
 
@@ -79,10 +77,7 @@ def test_the_choice_is_said_where_there_is_one() -> None:
     taken = devices.choose("auto", Work(256, pairs=5000), looking(ONE))
     assert taken.said == "The GPU is used, since d_model is 256 (--device cpu avoids it)."
     left = devices.choose("auto", Work(64, pairs=1), looking(ONE))
-    assert (
-        left.said
-        == "The CPU is used, since 1 pair with d_model 64 are little work (--device cuda takes the GPU)."
-    )
+    assert left.said == "The CPU is used, since 1 pair with d_model 64 are little work (--device cuda takes the GPU)."
     answered = devices.choose("auto", devices.answering(FRENCH, 10**6), looking(ONE))
     assert "since there are 1,000,000 characters for 28,246,016 parameters" in answered.said
     for asked, found in (("auto", NONE), ("cpu", ONE), ("cuda", ONE)):
@@ -219,9 +214,7 @@ def test_a_loaded_model_takes_a_gpu_only_if_it_is_large(monkeypatch: pytest.Monk
     model = seq2see.load("dates")
     assert model.to("auto").device == "cpu"
     seen = []
-    monkeypatch.setattr(
-        seq2see.answering.network.Network, "find_export", lambda network: seen.append(network.device)
-    )
+    monkeypatch.setattr(seq2see.answering.network.Network, "find_export", lambda network: seen.append(network.device))
     seq2see.load("en-fr", device="auto")
     assert seen == ["cuda"]
 

@@ -105,9 +105,7 @@ def test_what_a_pupil_learns_from(mixed: Path) -> None:
 def test_other_sources_are_new_and_not_held_out(mixed: Path, tmp_path: Path) -> None:
     other = tmp_path / "other"
     other.mkdir()
-    (other / "train.tsv").write_text(
-        "once\teinmal\nanew\tneu\na TEST\tx\nA validation\tx\n", encoding="utf-8"
-    )
+    (other / "train.tsv").write_text("once\teinmal\nanew\tneu\na TEST\tx\nA validation\tx\n", encoding="utf-8")
     (other / "news.tsv").write_text("more\tmehr\n", encoding="utf-8")
     own = {("once", "une fois"), ("twice", "deux fois"), ("phrase", "locution"), ("left", "à gauche")}
     own |= {("news", "nouvelles")}

@@ -59,10 +59,7 @@ def trainer_of(
     model = {**PRESETS["document"].model, "encoder_layers": 1, "decoder_layers": 1, "dropout": dropout}
     train, validation, _ = dates.splits(pairs, 10, 10, seed=1)
     # of very different lengths: were each process to divide by its own tokens, the loss would be another
-    train = [
-        (source * (1 + number % 3), target * (1 + number % 3))
-        for number, (source, target) in enumerate(train)
-    ]
+    train = [(source * (1 + number % 3), target * (1 + number % 3)) for number, (source, target) in enumerate(train)]
     config = Config(
         "dates",
         ModelConfig.of(source_vocabulary=68, target_vocabulary=68, **model),
@@ -230,18 +227,14 @@ def test_processes_with_other_data_are_told_so(cases: Path) -> None:
     assert "Process 1 has other pairs than process 0" in (cases / "error-1").read_text()
 
 
-def test_a_killed_worker_is_restarted_and_the_result_is_right(
-    cases: Path, corpus: Path, tmp_path: Path
-) -> None:
+def test_a_killed_worker_is_restarted_and_the_result_is_right(cases: Path, corpus: Path, tmp_path: Path) -> None:
     """kill -9 of process 1 after step 13; torchrun starts both again, and they go on from a checkpoint, with dropout."""
     out = tmp_path / "run"
     process = launched("deadly", "train", str(corpus), "--out", str(out), *LITTLE, restarts=1)
     said, complaints = process.communicate(timeout=300)
     assert process.returncode == 0, (said, complaints)
     assert "exitcode: -9" in complaints
-    assert any(
-        f"Resuming from step {step}." in complaints for step in (10, 12)
-    )  # 12 if its line is the best so far
+    assert any(f"Resuming from step {step}." in complaints for step in (10, 12))  # 12 if its line is the best so far
     assert not (out / CHECKPOINTS).exists()
     found, whole = load_file(out / "model.safetensors"), load_file(cases / "whole" / "model.safetensors")
     assert found.keys() == whole.keys()

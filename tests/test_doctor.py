@@ -19,13 +19,7 @@ from seq2see.errors import UserError
 from seq2see.kernels.registry import network_of
 
 ANIMALS = [("cat", "chat"), ("dog", "chien"), ("bird", "oiseau"), ("horse", "cheval"), ("fish", "poisson")]
-PLACES = [
-    ("house", "maison"),
-    ("garden", "jardin"),
-    ("street", "rue"),
-    ("forest", "forêt"),
-    ("kitchen", "cuisine"),
-]
+PLACES = [("house", "maison"), ("garden", "jardin"), ("street", "rue"), ("forest", "forêt"), ("kitchen", "cuisine")]
 VERBS = [
     ("is", "est"),
     ("was", "était"),
@@ -95,10 +89,7 @@ REMARKED = [
 
 
 def test_every_planted_fault_is_found(broken: Path, tmp_path: Path) -> None:
-    test = tsv(
-        tmp_path / "test.tsv",
-        [f"{s}\t{t}".encode() for s, t in sentences()[:2]] + [b"Another one.\tUn autre."],
-    )
+    test = tsv(tmp_path / "test.tsv", [f"{s}\t{t}".encode() for s, t in sentences()[:2]] + [b"Another one.\tUn autre."])
     report = examine(read_pairs([broken]), read_pairs([test]))
     faults = [finding.text for finding in report.faults]
     for planted in PLANTED:
@@ -131,9 +122,7 @@ def test_a_sound_file_has_no_fault(sound: Path) -> None:
 def test_swapped_columns_are_told_by_the_header_by_file_names_and_by_the_test(tmp_path: Path) -> None:
     rows = [f"{t}\t{s}".encode() for s, t in sentences()]
     corpus = read_pairs([tsv(tmp_path / "a.tsv", [b"en\tfr", *rows])])
-    assert any(
-        "'en' and 'fr', but they look like French and English" in f.text for f in examine(corpus).faults
-    )
+    assert any("'en' and 'fr', but they look like French and English" in f.text for f in examine(corpus).faults)
     french = tsv(tmp_path / "train.en", [t.encode() for _, t in sentences()])
     english = tsv(tmp_path / "train.fr", [s.encode() for s, _ in sentences()])
     assert any("seem to be swapped" in f.text for f in examine(read_pairs([french, english])).faults)
@@ -175,12 +164,7 @@ def test_memory_grows_with_the_batch_and_time_is_said_roughly() -> None:
     config, larger = config_of(recipe, both), config_of(recipe, both, None, {"batch_tokens": 99_999})
     assert isinstance(config.model, ModelConfig)
     assert memory_of(config, 30) < memory_of(larger, 30)
-    assert [in_words(s) for s in (3, 600, 36_000, 999_999)] == [
-        "10 seconds",
-        "10 minutes",
-        "10 hours",
-        "12 days",
-    ]
+    assert [in_words(s) for s in (3, 600, 36_000, 999_999)] == ["10 seconds", "10 minutes", "10 hours", "12 days"]
 
 
 def test_the_time_of_a_training_follows_from_its_weights_and_the_speed_of_a_product(
@@ -243,9 +227,7 @@ def test_what_training_has_never_seen_is_said() -> None:
 
 
 #: Syllables of 14 jamo; those with a sum that 5 divides are not in the training.
-SYLLABLES = {
-    chr(0xAC00 + 588 * a + 28 * b + c): (a + b + c) % 5 for a in range(5) for b in range(5) for c in range(5)
-}
+SYLLABLES = {chr(0xAC00 + 588 * a + 28 * b + c): (a + b + c) % 5 for a in range(5) for b in range(5) for c in range(5)}
 KNOWN = [syllable for syllable, rest in SYLLABLES.items() if rest]
 JAMO = [(KNOWN[n % 100] + KNOWN[7 * n % 93], f"t{n % 7} a s{n % 5}") for n in range(600)]
 
@@ -349,9 +331,7 @@ def test_a_vocabulary_larger_than_the_data_allows_is_refused(sound: Path) -> Non
     assert not (sound.parent / "model").exists()
 
 
-def test_a_file_larger_than_memory_is_looked_at_by_a_sample(
-    sound: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_larger_than_memory_is_looked_at_by_a_sample(sound: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shards, "LARGE", 1000)
     monkeypatch.setattr(shards, "SAMPLE", 550)
     done = CliRunner().invoke(app, ["doctor", str(sound)])
@@ -371,9 +351,7 @@ def test_contradictions_constant_targets_and_control_characters_are_faults(tmp_p
         "95.0% of the rows have the same target, 'same'"
     ]
     rows = [f"s{n}\tall".encode() for n in range(600)]
-    assert "all rows have the same target, 'all'" in texts(
-        examine(read_pairs([tsv(tmp_path / "c.tsv", rows)]))
-    )
+    assert "all rows have the same target, 'all'" in texts(examine(read_pairs([tsv(tmp_path / "c.tsv", rows)])))
     rows = [f"s{n}\tt{n}".encode() for n in range(600)]
     rows[4], rows[7] = b"s\x00\tt", "s7\t\ufffd7".encode()
     assert "2 rows with characters that do not belong in a text, U+0000, U+FFFD (lines 5, 8)" in texts(
@@ -402,7 +380,5 @@ def test_the_rule_and_the_evidence_of_each_setting_are_told(sound: Path) -> None
     told = " ".join(CliRunner().invoke(app, ["doctor", str(sound), "--why"]).output.split())
     assert "twelve batches an epoch (results/recipe.md: batches) training.batch_tokens = " in told
     found = json.loads(CliRunner().invoke(app, ["doctor", str(sound), "--why", "--json"]).output)
-    assert {"setting": "model.norm", "value": "pre", "rule": "layer norm first"}.items() <= found["why"][
-        0
-    ].items()
+    assert {"setting": "model.norm", "value": "pre", "rule": "layer norm first"}.items() <= found["why"][0].items()
     assert "why" not in json.loads(CliRunner().invoke(app, ["doctor", str(sound), "--json"]).output)

@@ -67,15 +67,7 @@ def steps_of(q: Tensor, k: Tensor, v: Tensor, causal: bool = False) -> dict[str,
 
 def test_000_a7b8c21641c3777c_vocabulary_of_68_tokens_in_order() -> None:
     tokenizer = dates().tokenizers.source
-    order = [
-        *"0123456789",
-        *"ABCDEFGHIJKLMNOPQRSTUVWXYZ",
-        *"abcdefghijklmnopqrstuvwxyz",
-        *"-, ",
-        START,
-        END,
-        PAD,
-    ]
+    order = [*"0123456789", *"ABCDEFGHIJKLMNOPQRSTUVWXYZ", *"abcdefghijklmnopqrstuvwxyz", *"-, ", START, END, PAD]
     assert tokenizer.size == len(DOCUMENT_VOCABULARY) == 68
     assert tokenizer.tokens(range(68)) == order
     assert [order.index(token) for token in ("9", "A", "Z", "a", "z")] == [9, 10, 35, 36, 61]
@@ -92,9 +84,7 @@ def test_000_a7b8c21641c3777c_ids_of_1676_11_30_and_its_words() -> None:
 
 
 def test_000_a7b8c21641c3777c_lengths_12_and_20() -> None:
-    assert {len(dates().tokenizers.source.encode(source)) for source, _ in splits(50, 1, 1, seed=1)[0]} == {
-        12
-    }
+    assert {len(dates().tokenizers.source.encode(source)) for source, _ in splits(50, 1, 1, seed=1)[0]} == {12}
     every_day_of_a_year = pairs_of(torch.arange(721_000, 721_366).numpy())
     assert max(len(dates().tokenizers.target.encode(text)) for _, text in every_day_of_a_year) == 20
 
@@ -132,9 +122,7 @@ def test_000_a7b8c21641c3777c_pe_0_0_and_pe_3_0() -> None:
 
 def test_002_cd9bd9446ef9fb85_weights_are_softmax_of_scores_over_4() -> None:
     scores, weights = torch.tensor(documents.SCORES), torch.tensor(documents.WEIGHTS)
-    q = torch.cat(
-        [scores, torch.zeros(12, 4)], dim=1
-    )  # queries of 16 whose products with these keys are the table
+    q = torch.cat([scores, torch.zeros(12, 4)], dim=1)  # queries of 16 whose products with these keys are the table
     k = torch.eye(12, 16)
     steps = steps_of(q, k, torch.zeros(12, 16))
     assert torch.equal(steps["scores"], scores)
@@ -169,9 +157,7 @@ def test_002_cd9bd9446ef9fb85_the_walk_over_12_by_16_as_labelled_tables() -> Non
 
 def test_002_cd9bd9446ef9fb85_4_heads_of_size_4_concatenated_and_projected() -> None:
     attention = dates().transformer.get_submodule("encoder.layers.0.self_attention")
-    q, k, v, z, out = (
-        traced()[f"encoder.layers.0.self_attention.{role}"] for role in ("q", "k", "v", "z", "out")
-    )
+    q, k, v, z, out = (traced()[f"encoder.layers.0.self_attention.{role}"] for role in ("q", "k", "v", "z", "out"))
     assert q.shape == k.shape == v.shape == z.shape == (12, 4, 4)
     x = traced()["encoder.embedding.sum"]
     for head in range(4):
@@ -231,9 +217,7 @@ def test_002_cd9bd9446ef9fb85_loss_below_the_last_of_its_table() -> None:
     assert dates().evaluate(test).loss < min(theirs.values())
 
 
-@pytest.mark.parametrize(
-    ("years", "theirs"), [((1000, 2025), 0.996), ((2026, 2999), 0.41), ((3000, 9999), 0.006)]
-)
+@pytest.mark.parametrize(("years", "theirs"), [((1000, 2025), 0.996), ((2026, 2999), 0.41), ((3000, 9999), 0.006)])
 def test_002_cd9bd9446ef9fb85_accuracy_above_its_weights(years: tuple[int, int], theirs: float) -> None:
     _, _, test = splits(1, 1, 500, seed=7, years=years)
     assert dates().evaluate(test).exact_match > theirs
@@ -256,9 +240,7 @@ def test_001_4ba290f5064f991a_the_cat_sat_on_the_mat_word_by_word() -> None:
     (scores,) = tables_of(t, "encoder.layers.0.self_attention.scores")
     assert scores.rows == scores.columns == ["<sos>", "the", "cat", "sat", "on", "the", "mat", "<eos>"]
     for i, j in ((2, 3), (3, 3), (6, 2)):
-        assert scores.values[i, j] == pytest.approx(
-            sum(a * b for a, b in zip(q[i], k[j], strict=True)), abs=1e-5
-        )
+        assert scores.values[i, j] == pytest.approx(sum(a * b for a, b in zip(q[i], k[j], strict=True)), abs=1e-5)
 
 
 def test_001_4ba290f5064f991a_43_characters() -> None:
@@ -316,9 +298,7 @@ def test_001_4ba290f5064f991a_sums_of_words_and_positions() -> None:
     assert apart.words == together.words == pytest.approx(0.5690)
     assert apart.positions == pytest.approx(0.8600013331)
     assert together.positions == pytest.approx(1)
-    by_hand = torch.nn.functional.cosine_similarity(
-        black * math.sqrt(512) + two, brown * math.sqrt(512) + ten, dim=0
-    )
+    by_hand = torch.nn.functional.cosine_similarity(black * math.sqrt(512) + two, brown * math.sqrt(512) + ten, dim=0)
     assert apart.sums == pytest.approx(by_hand.item())
     assert apart.sums < together.sums  # type: ignore[operator] # the document took one position for both words
 
@@ -391,9 +371,7 @@ def test_003_662979dacec68ce4_valid_lens_of_hi_is_3() -> None:
     ids, mask = padded(rows, tokenizer.pad)
     assert tokenizer.tokens(ids[0].tolist()) == ["hi", ".", "<eos>", "<pad>", "<pad>"]
     torch.manual_seed(1)
-    config = ModelConfig.of(
-        source_vocabulary=tokenizer.size, target_vocabulary=tokenizer.size, d_model=16, heads=2
-    )
+    config = ModelConfig.of(source_vocabulary=tokenizer.size, target_vocabulary=tokenizer.size, d_model=16, heads=2)
     model = Transformer(config).eval()
     with seq2see.trace(model) as t:
         model(ids, ids[:, :1], mask)

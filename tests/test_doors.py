@@ -150,9 +150,9 @@ def very_long(path: Path) -> None:
 
 def many_equal(path: Path) -> None:
     polars = pytest.importorskip("polars")
-    polars.DataFrame({"a": "a text", "b": "another"}).select(
-        polars.all().repeat_by(2_000_000).explode()
-    ).write_parquet(path, compression="zstd")
+    polars.DataFrame({"a": "a text", "b": "another"}).select(polars.all().repeat_by(2_000_000).explode()).write_parquet(
+        path, compression="zstd"
+    )
 
 
 def long_equal(path: Path) -> None:
@@ -198,9 +198,7 @@ def test_a_damaged_page_is_a_sentence(tmp_path: Path) -> None:
 
     polars = pytest.importorskip("polars")
     path = tmp_path / "a.parquet"
-    polars.DataFrame(
-        {"a": [f"text {n}" for n in range(500)], "b": [f"{n}" for n in range(500)]}
-    ).write_parquet(path)
+    polars.DataFrame({"a": [f"text {n}" for n in range(500)], "b": [f"{n}" for n in range(500)]}).write_parquet(path)
     data, refused = path.read_bytes(), 0
     for place in range(4, 44, 4):
         path.write_bytes(data[:place] + bytes([data[place] ^ 255]) + data[place + 1 :])
@@ -224,9 +222,7 @@ def pairs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory, pairs: Path) -> Path:
     path = tmp_path_factory.mktemp("models") / "model"
-    seq2see.fit(
-        pairs, training={"steps": 2}, out=path, progress=False, preset="document", tokenizer="characters"
-    )
+    seq2see.fit(pairs, training={"steps": 2}, out=path, progress=False, preset="document", tokenizer="characters")
     return path
 
 
@@ -301,12 +297,7 @@ def test_a_beam_is_bounded_at_every_door(model: Path, tmp_path: Path) -> None:
 
 
 def test_a_run_keeps_its_teacher(model: Path, pairs: Path, tmp_path: Path) -> None:
-    given: dict[str, Any] = {
-        "out": tmp_path / "out",
-        "training": {"steps": 4},
-        "progress": False,
-        "preset": "document",
-    }
+    given: dict[str, Any] = {"out": tmp_path / "out", "training": {"steps": 4}, "progress": False, "preset": "document"}
 
     def stop(step: Any) -> None:
         raise RuntimeError

@@ -68,13 +68,7 @@ def test_it_fits_into_the_repository_and_credits_its_authors(french: Seq2Seq) ->
     assert sum(path.stat().st_size for path in where.iterdir()) < 30e6
     assert folder.parameter_count(where) == french.transformer.parameter_count()
     assert f"{french.transformer.parameter_count():,} parameters" in french.card
-    for credit in (
-        "CC BY 2.0 FR",
-        "Europarl",
-        "Project Gutenberg",
-        "CC BY 4.0",
-        "Open Government Licence – Canada",
-    ):
+    for credit in ("CC BY 2.0 FR", "Europarl", "Project Gutenberg", "CC BY 4.0", "Open Government Licence – Canada"):
         assert credit in french.card
     assert "sacredceltic" in (where / "credits.txt").read_text(encoding="utf-8").splitlines()
 
@@ -90,10 +84,7 @@ def test_it_fits_into_the_repository_and_credits_its_authors(french: Seq2Seq) ->
                 "i dont know waht to do": "Ich weiß nicht, was ich tun soll",
             },
         ),
-        (
-            "fr-en",
-            {"Où est la gare ?": "Where's the station?", "OÙ EST L'HÔPITAL ?": "WHERE'S THE HOSPITAL?"},
-        ),
+        ("fr-en", {"Où est la gare ?": "Where's the station?", "OÙ EST L'HÔPITAL ?": "WHERE'S THE HOSPITAL?"}),
     ],
 )
 def test_its_siblings_translate_too(name: str, said: dict[str, str]) -> None:

@@ -97,18 +97,14 @@ def test_an_answer_does_not_depend_on_its_neighbours(engine: str) -> None:
     assert model.predict(TEXTS) == [answer.output for answer in together]
 
 
-def test_auto_takes_what_the_folder_holds_and_what_is_asked(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_auto_takes_what_the_folder_holds_and_what_is_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))  # in which nothing was found out yet
     model = seq2see.load("dates")
     assert model.network.engine_for(1).name.startswith("ctranslate2")
     assert model.network.engine_for(10_000, beam=4).name.startswith("ctranslate2")
     assert model.network.engine_for(10_000).name.startswith("ctranslate2")
     assert seq2see.load("dates").network.engine_for(1, beam=2, n_best=2).name == "torch, float32"
-    assert (
-        seq2see.load("dates").network.engine_for(1, beam=40).name == "torch, float32"
-    )  # 80 candidates of 68 tokens
+    assert seq2see.load("dates").network.engine_for(1, beam=40).name == "torch, float32"  # 80 candidates of 68 tokens
     assert seq2see.load("dates", engine="torch").network.engine_for(1).name == "torch, float32"
 
 
@@ -180,9 +176,7 @@ def _by_many(model: seq2see.Seq2Seq, where: Path) -> None:
 
 
 @pytest.mark.parametrize("look", [_by_trace, _by_saving, _by_scoring, _by_holding, _by_moving, _by_many])
-def test_looking_at_a_model_does_not_change_it(
-    look: Callable[[seq2see.Seq2Seq, Path], None], tmp_path: Path
-) -> None:
+def test_looking_at_a_model_does_not_change_it(look: Callable[[seq2see.Seq2Seq, Path], None], tmp_path: Path) -> None:
     model = seq2see.load("dates")
     before, weights = model.network.engine_for(1).name, [w.clone() for w in model.transformer.parameters()]
     look(model, tmp_path)
@@ -296,9 +290,7 @@ def test_a_cache_that_cannot_be_written_costs_nothing(
         seq2see.load(bare, engine="ctranslate2")
 
 
-def test_the_cache_keeps_the_exports_that_were_used_last(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_cache_keeps_the_exports_that_were_used_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(engines, "MOST_KEPT", 2)
     for number in range(4):
         (tmp_path / str(number)).mkdir()
@@ -307,9 +299,7 @@ def test_the_cache_keeps_the_exports_that_were_used_last(
     assert sorted(place.name for place in tmp_path.iterdir()) == ["0", "2", "3"]
 
 
-def test_eight_bits_are_used_where_they_are_asked_for(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_eight_bits_are_used_where_they_are_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     bare = shutil.copytree(folder.find("human-dates"), tmp_path / "bare")
     shutil.rmtree(bare / "ctranslate2", ignore_errors=True)
@@ -323,9 +313,7 @@ def test_eight_bits_are_used_where_they_are_asked_for(
     assert seq2see.load(bare, engine="int8").network.engine_for(1).name.startswith("ctranslate2, int8")
     assert {path: path.stat().st_mtime_ns for path in kept.rglob("*") if path.is_file()} == written  # once
     assert seq2see.load(bare).network.engine_for(1).name == "torch, float32"  # nobody else gets it
-    assert (
-        seq2see.load("human-dates", engine="int8").network.engine_for(1).name.startswith("ctranslate2, int8")
-    )
+    assert seq2see.load("human-dates", engine="int8").network.engine_for(1).name.startswith("ctranslate2, int8")
     with pytest.raises(UserError, match="int8, but it answers on the cpu, not on meta"):
         seq2see.load(bare, device="meta", engine="int8")
 
@@ -333,9 +321,7 @@ def test_eight_bits_are_used_where_they_are_asked_for(
 def test_eight_bits_that_answer_wrongly_are_refused(bare: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whether they do depends on the CPU, so any difference counts as one here."""
     monkeypatch.setattr("seq2see.interchange.to_ctranslate2.WRONG", 0.0)
-    with pytest.raises(
-        UserError, match="`engine` is int8, but in eight bits this model answers wrongly on this CPU"
-    ):
+    with pytest.raises(UserError, match="`engine` is int8, but in eight bits this model answers wrongly on this CPU"):
         seq2see.load(bare, engine="int8")
     kept = bare.parent / "cache" / "seq2see" / "exports"
     assert not [path for path in kept.rglob("*") if path.is_file()]
@@ -405,9 +391,9 @@ def test_both_engines_end_when_as_many_answers_have_ended_as_the_beam_is_wide(
         sources = [both[0].tokenizers.source.encode(text) for text in texts]
         one, other = (model.network.engine_for(3).ids(sources, rules) for model in both)
         assert one == other
-        assert [
-            len(ids) <= rules.limit(len(source), 99) for ids, source in zip(one, sources, strict=True)
-        ] == [True] * 4
+        assert [len(ids) <= rules.limit(len(source), 99) for ids, source in zip(one, sources, strict=True)] == [
+            True
+        ] * 4
 
 
 def test_on_a_gpu_the_engine_is_kept_as_long_as_the_network_is_the_same() -> None:
@@ -541,10 +527,7 @@ def test_what_ctranslate2_would_answer_otherwise_goes_through_torch() -> None:
         (1, "beaten", {}, ""),
         (2, "beaten", {}, "decoding.stopping = 'beaten'"),
         (2, "full", {}, ""),
-        *(
-            (2, "full", {name: value}, f"other probabilities with decoding.{name}")
-            for name, value in LIKELIER
-        ),
+        *((2, "full", {name: value}, f"other probabilities with decoding.{name}") for name, value in LIKELIER),
         *((1, "full", {name: value}, "") for name, value in LIKELIER),
         *((2, "likeliest", {name: value}, "") for name, value in LIKELIER),
     ):
@@ -643,18 +626,14 @@ def test_one_batch_and_torch_on_a_cpu_need_no_threads(engine: str, monkeypatch: 
     monkeypatch.setattr(machine, "ahead", lambda *_: pytest.fail("threads were started"))
     network = seq2see.load("dates", engine=engine).network
     batches = [(network.engine_for(4), [number]) for number in range(1 if engine == "auto" else 3)]
-    assert [rows for rows, _ in network.searched(batches, lambda engine, rows: rows[0])] == [
-        b[1] for b in batches
-    ]
+    assert [rows for rows, _ in network.searched(batches, lambda engine, rows: rows[0])] == [b[1] for b in batches]
     assert [*network.searched([], lambda engine, rows: 0)] == []
 
 
 def test_many_texts_of_a_gpu_are_answered_window_by_window(monkeypatch: pytest.MonkeyPatch) -> None:
     """Texts of about one length are answered together, two windows at once; order and refusals are as without windows."""
     model, both = seq2see.load("human-dates", engine="torch"), threading.Barrier(2)
-    texts = [
-        f"{'May' if number % 3 else 'September'} {number % 28 + 1}, 19{number}" for number in range(60, 90)
-    ]
+    texts = [f"{'May' if number % 3 else 'September'} {number % 28 + 1}, 19{number}" for number in range(60, 90)]
     texts[7] = "\0"
     expected = model.answers(texts, probabilities=False)
     monkeypatch.setattr(model.network, "device", "cuda")

@@ -37,9 +37,7 @@ from seq2see.training import run as runs
 from seq2see.training.learner import Learner, Objective
 
 SHAPE: dict[str, Any] = dict(d_model=8, heads=2, d_ff=8, encoder_layers=1, decoder_layers=1)
-QUICK: dict[str, Any] = dict(
-    steps=6, warmup=2, batch_tokens=128, evaluate_every=3, checkpoint_every=2, r_drop=0.0
-)
+QUICK: dict[str, Any] = dict(steps=6, warmup=2, batch_tokens=128, evaluate_every=3, checkpoint_every=2, r_drop=0.0)
 PAIRS = [(f"{n:02}", f"{n:02}"[::-1]) for n in range(60)]
 
 
@@ -114,9 +112,7 @@ def test_members_of_the_other_direction_learn_from_turned_batches() -> None:
         together = [Ragged.of(rows) for rows in (sources, targets)]
         Learner(both, settings, 0).learn([kind(*together, (0, 0), 128, seed=0).at(0)], 0.01)
         for number, member in enumerate(alone.all):
-            sides = [
-                Ragged.of([turned(row) if number else row for row in rows]) for rows in (sources, targets)
-            ]
+            sides = [Ragged.of([turned(row) if number else row for row in rows]) for rows in (sources, targets)]
             Learner(member, settings, 0).learn([kind(*sides, (0, 0), 128, seed=0).at(0)], 0.01)
             for (name, a), b in zip(member.named_parameters(), both.all[number].parameters(), strict=True):
                 assert torch.allclose(a, b, atol=1e-6), (number, name)
@@ -133,9 +129,7 @@ def test_an_ensemble_of_both_directions_has_the_probabilities_of_one() -> None:
     assert reads_backward(two.behind)
     assert two.behind.all == two.all[3:]
     assert two.behind.config.parameters == two.behind.parameter_count()
-    with pytest.raises(
-        ConfigError, match=r"model\.backward is 3, but of 3 members at least one must read from left"
-    ):
+    with pytest.raises(ConfigError, match=r"model\.backward is 3, but of 3 members at least one must read from left"):
         ensemble(3, 3)
 
 
@@ -172,8 +166,7 @@ def test_both_directions_propose_answers_and_judge_all_of_them(backward: int) ->
         scores = {}
         for ids in proposed:
             mine, theirs = (
-                log_probabilities(network, [sources[row]], [[1, *ids]], special)[0]
-                for network in (model, behind)
+                log_probabilities(network, [sources[row]], [[1, *ids]], special)[0] for network in (model, behind)
             )
             scores[ids] = (sum(mine) + sum(theirs)) / 2 / rules.divisor(len(ids)), mine
         ranked = sorted(proposed, key=lambda ids: -scores[ids][0])
@@ -195,18 +188,14 @@ def test_both_directions_propose_answers_and_judge_all_of_them(backward: int) ->
 def test_allowed_answers_are_judged_by_both_directions() -> None:
     made = seq2see.fit(PAIRS, ensemble=2, model=SHAPE, training=QUICK, progress=False)
     answers = made.answers(["12", "34"], only=["21", "43", "99"], n_best=3)
-    assert all(
-        {one.output, *(other.output for other in one.alternatives)} == {"21", "43", "99"} for one in answers
-    )
+    assert all({one.output, *(other.output for other in one.alternatives)} == {"21", "43", "99"} for one in answers)
     network = made.transformer
     assert isinstance(network, Ensemble)
     assert network.behind is not None
     special = Special.of(made.tokenizers)
     read, told = made.tokenizers.source.encode("12"), made.tokenizers.target.encode
     score = {
-        text: sum(
-            sum(log_probabilities(one, [read], [told(text)], special)[0]) for one in (network, network.behind)
-        )
+        text: sum(sum(log_probabilities(one, [read], [told(text)], special)[0]) for one in (network, network.behind))
         for text in ("21", "43", "99")
     }
     assert answers[0].output == max(score, key=lambda text: score[text])
@@ -327,9 +316,7 @@ def test_fit_trains_an_ensemble_that_lives_in_one_folder(tmp_path: Path) -> None
     assert not torch.equal(looked[0], looked[1])
     with pytest.raises(UserError, match="`member` is 3, but the ensemble has members 0 to 2"):
         again.trace("12", member=3)
-    with pytest.raises(
-        UserError, match=r"Member 2 reads and writes from right to left: .* the members 0 to 1"
-    ):
+    with pytest.raises(UserError, match=r"Member 2 reads and writes from right to left: .* the members 0 to 1"):
         again.trace("12", member=2)
     assert again.evaluate(PAIRS[:5]).pairs == 5
     for form in ("ctranslate2", "hf", "onnx", "web"):  # before a package is asked for, which may be missing
@@ -388,9 +375,7 @@ def test_one_model_is_taught_by_an_ensemble(tmp_path: Path) -> None:
     assert more.tokenizers.source.vocabulary() == one.tokenizers.source.vocabulary()
     with pytest.raises(UserError, match="`unlabelled` are sources that a teacher answers"):
         seq2see.fit(PAIRS, unlabelled=["77"])
-    with pytest.raises(
-        UserError, match=r"model\.backward is 1, but what a teacher teaches reads and writes from left"
-    ):
+    with pytest.raises(UserError, match=r"model\.backward is 1, but what a teacher teaches reads and writes from left"):
         seq2see.fit(PAIRS, teacher=out, ensemble=2, model={"backward": 1})
     with pytest.raises(UserError, match="`tokenizer` is 'bytes', but `teacher` has a tokenizer"):
         seq2see.fit(PAIRS, teacher=out, tokenizer="bytes")
@@ -403,15 +388,10 @@ def test_unlabelled_sources_are_told(tmp_path: Path, caplog: pytest.LogCaptureFi
     given: dict[str, Any] = dict(teacher=teacher, model=SHAPE, training=QUICK)
     (tmp_path / "more.txt").write_text("77\n 88 \n\né\n58\n59\n", encoding="utf-8")
     taught = seq2see.fit(train, held[:5], held[5:], unlabelled=tmp_path / "more.txt", **given)
-    assert (
-        "1 of 5 unlabelled sources with tokens that the teacher does not know, such as 'é': left out."
-        in caplog.text
-    )
+    assert "1 of 5 unlabelled sources with tokens that the teacher does not know, such as 'é': left out." in caplog.text
     assert "2 test pairs (40.0%) with a training source" in taught.card
     assert "| exact match on the 3 pairs whose source is not in the training |" in taught.card
-    apart = seq2see.fit(
-        train, held[:5], held[5:], unlabelled=str(tmp_path / "more.txt"), unseen=True, **given
-    )
+    apart = seq2see.fit(train, held[:5], held[5:], unlabelled=str(tmp_path / "more.txt"), unseen=True, **given)
     assert "2 unlabelled sources of validation and test: left out." in caplog.text
     assert "no validation or test source is in the training |" in apart.card
     # the teacher may have seen them
@@ -426,15 +406,11 @@ def test_unlabelled_sources_are_told(tmp_path: Path, caplog: pytest.LogCaptureFi
 @pytest.mark.parametrize("engine", ["int8", "ctranslate2"])
 def test_only_torch_answers_by_an_ensemble(tmp_path: Path, engine: str) -> None:
     several_models().save(tmp_path / "several")
-    with pytest.raises(
-        UserError, match=f"`engine` is {engine}, but several is an ensemble of . models, which only"
-    ):
+    with pytest.raises(UserError, match=f"`engine` is {engine}, but several is an ensemble of . models, which only"):
         seq2see.load(tmp_path / "several", engine=engine)
 
 
-def test_pairs_of_the_data_do_not_drown_in_a_teachers_answers(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_pairs_of_the_data_do_not_drown_in_a_teachers_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     copies = SimpleNamespace(ids=lambda sources, rules: sources)  # it has learned to copy
     monkeypatch.setattr(runs, "engine_of", lambda network, special: copies)
     pairs = [(text := f"{n * 7919 % 2**13:013b}", text) for n in range(100)]
@@ -487,9 +463,7 @@ def test_the_command_trains_an_ensemble_and_tells_of_its_members(
     assert "One model learns from the ensemble in m-ensemble." in done.output
     assert "2 that the teacher answered" in Path("m/card.md").read_text()
     described = Path("m-ensemble/card.md").read_text().splitlines()[2]
-    assert described.startswith(
-        "An ensemble of 2 Transformers made by seq2see, of one shape, the last of which"
-    )
+    assert described.startswith("An ensemble of 2 Transformers made by seq2see, of one shape, the last of which")
     answered = run(app, ["predict", "--model", "m-ensemble", "12"])
     assert answered.exit_code == 0
     assert answered.stdout == f"{seq2see.load('m-ensemble').predict(['12'])[0]}\n"
@@ -517,9 +491,7 @@ def test_the_command_traces_a_chosen_member_and_tells_what_all_answer(tmp_path: 
 
 
 def saved_in(file: Path) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(
-        re.findall(r'id="saved">(.*)</script>', file.read_text(encoding="utf-8"))[0]
-    )
+    found: dict[str, Any] = json.loads(re.findall(r'id="saved">(.*)</script>', file.read_text(encoding="utf-8"))[0])
     return found
 
 
@@ -530,9 +502,7 @@ def test_a_page_file_is_said_to_hold_one_member(tmp_path: Path) -> None:
     asked = ["see", "bcd", "--model", folder, "--html", str(file)]
     for number, options in ((0, []), (1, ["--member", "1"])):
         done = CliRunner().invoke(app, [*asked, *options])
-        assert f"It shows member {number} of 3: the ensemble may answer otherwise." in " ".join(
-            done.output.split()
-        )
+        assert f"It shows member {number} of 3: the ensemble may answer otherwise." in " ".join(done.output.split())
         held = saved_in(file)
         assert held["model"]["ensemble"] == {"member": number, "members": 3, "traceable": 2}
         assert held["trace"]["output"] == model.trace("bcd", member=number).output
@@ -548,9 +518,7 @@ def test_a_page_file_is_said_to_hold_one_member(tmp_path: Path) -> None:
 
 def test_a_file_holds_a_member_of_a_compressed_ensemble(tmp_path: Path) -> None:
     several_models().save(tmp_path / "several")
-    CliRunner().invoke(
-        app, ["compress", "--model", str(tmp_path / "several"), "--out", str(tmp_path / "small")]
-    )
+    CliRunner().invoke(app, ["compress", "--model", str(tmp_path / "several"), "--out", str(tmp_path / "small")])
     small = seq2see.load(tmp_path / "small")
     held, second = weights_in(small, 8, member=1), member_of(small.transformer, 1)
     assert {name.removesuffix(STEP) for name in load(held.file)} == dict(second.named_parameters()).keys()
@@ -581,9 +549,7 @@ def test_fit_keeps_its_history_and_what_the_search_is_told(capsys: pytest.Captur
     assert made.config.decoding.beam == 3
     assert made.config.training.seed == 7
     assert "step 6 of 6: validation loss" in capsys.readouterr().err
-    same, other = (
-        seq2see.fit(PAIRS, model=SHAPE, training=QUICK, seed=seed, progress=False) for seed in (7, 8)
-    )
+    same, other = (seq2see.fit(PAIRS, model=SHAPE, training=QUICK, seed=seed, progress=False) for seed in (7, 8))
     assert same.card.splitlines()[-3:] == other.card.splitlines()[-3:]  # the split is the same
     assert not torch.equal(*(m.transformer.encoder.embedding.table.weight for m in (same, other)))
     assert capsys.readouterr().err == ""

@@ -14,11 +14,7 @@ from seq2see.cli import app
 from seq2see.errors import UserError
 from seq2see.evaluation.evaluate import Evaluation, differences
 
-DATES = [
-    ("1845-01-05", "January 5, 1845"),
-    ("1845-01-06", "January 7, 1845"),
-    ("2025-09-03", "September 3, 2025"),
-]
+DATES = [("1845-01-05", "January 5, 1845"), ("1845-01-06", "January 7, 1845"), ("2025-09-03", "September 3, 2025")]
 
 
 def run(*arguments: str) -> Result:
@@ -60,9 +56,7 @@ def test_lengths_are_told_apart(file: Path) -> None:
     assert "characters of the source" in done.output  # most sources are single words
     head, *rows = done.output[done.output.index("characters of the source") :].split("\n\n")[0].splitlines()
     assert {len(row) for row in rows} == {len(head)}
-    rows = [
-        line.split()[:3] for line in done.output.splitlines() if line.strip().startswith(("9-12", "over 12"))
-    ]
+    rows = [line.split()[:3] for line in done.output.splitlines() if line.strip().startswith(("9-12", "over 12"))]
     assert [row[:2] for row in rows] == [["9-12", "3"], ["over", "12"]]
 
 
@@ -72,9 +66,7 @@ def test_the_loss_is_of_the_pairs_that_can_be_scored(file: Path) -> None:
         more.write("2025-09-04\tle 4 août\n")
     done = run(str(file))
     assert "nats a token, teacher-forced, of 3 of 4 pairs\n" in done.stdout
-    left_out = (
-        "seq2see: The loss leaves out 1 pair that cannot be scored. The first, pair 4: 'le 4 août' has 'û'"
-    )
+    left_out = "seq2see: The loss leaves out 1 pair that cannot be scored. The first, pair 4: 'le 4 août' has 'û'"
     assert left_out in done.stderr.replace("\n", " ")
     said = json.loads(run(str(file), "--json").stdout)
     assert (said["pairs"], said["loss_pairs"]) == (4, 3)
@@ -108,24 +100,14 @@ def test_two_models_are_compared(file: Path) -> None:
 @pytest.mark.parametrize(
     ("rows", "arguments", "message"),
     [
-        (
-            ["a\tb", "c\td"],
-            [],
-            r"dates takes none of 2 sources\. The first, pair 1: 'a' is not of the form",
-        ),
-        (
-            ["1845-01-05\tx"],
-            ["--compare", "dates", "dates", "--at-least", "0.5"],
-            "--at-least is for one model",
-        ),
+        (["a\tb", "c\td"], [], r"dates takes none of 2 sources\. The first, pair 1: 'a' is not of the form"),
+        (["1845-01-05\tx"], ["--compare", "dates", "dates", "--at-least", "0.5"], "--at-least is for one model"),
         (["1845-01-05\tx"], ["--sample", "2"], "--sample is 2, but the file has 1 pair"),
         (["1845-01-05\tx"], ["--years", "1845"], "--years is for dates"),
         (["1845-01-05\tx"], ["--compare", "dates", "dates", "--worst", "3"], "--worst is for one model"),
     ],
 )
-def test_what_makes_no_sense_is_refused(
-    rows: list[str], arguments: list[str], message: str, tmp_path: Path
-) -> None:
+def test_what_makes_no_sense_is_refused(rows: list[str], arguments: list[str], message: str, tmp_path: Path) -> None:
     path = tmp_path / "a.tsv"
     path.write_text("\n".join(rows) + "\n")
     done = run(str(path), *arguments)
@@ -172,9 +154,7 @@ def test_an_evaluation_shows_its_counts_and_not_every_answer() -> None:
 
 
 def test_any_target_of_a_source_counts_and_symbols_are_cut_at_their_separator() -> None:
-    found = Evaluation.of(
-        [("a", "K AE", "K EH T"), ("a", "K EH", "K EH T"), ("b", "B IY", "B IY"), ("b", "X", "B IY")]
-    )
+    found = Evaluation.of([("a", "K AE", "K EH T"), ("a", "K EH", "K EH T"), ("b", "B IY", "B IY"), ("b", "X", "B IY")])
     assert (found.exact_match, found.by_source().exact_match, found.by_source().pairs) == (0.25, 0.5, 2)
     assert found.by_source().token_error_rate == 1 / 4  # one insertion against the nearer of two
     dashes = Evaluation.of([("a", "K-AE", "K-EH")], separator="-")
@@ -183,13 +163,7 @@ def test_any_target_of_a_source_counts_and_symbols_are_cut_at_their_separator() 
 
 def test_confusions_say_what_was_said_instead_of_what_and_where() -> None:
     found = Evaluation.of(
-        [
-            ("ab", "a b c", "a x c"),
-            ("ac", "a b", "a x"),
-            ("ad", "a b", "a"),
-            ("ae", "b", "b q"),
-            ("af", "c", "c"),
-        ],
+        [("ab", "a b c", "a x c"), ("ac", "a b", "a x"), ("ad", "a b", "a"), ("ae", "b", "b q"), ("af", "c", "c")],
         separator=" ",
     )
     first, *others = found.confusions(" ")
@@ -201,9 +175,7 @@ def test_confusions_say_what_was_said_instead_of_what_and_where() -> None:
 
 
 def test_single_words_are_counted_in_characters_and_phones_by_phones() -> None:
-    found = Evaluation.of(
-        [("abc", "x y", "x"), ("abcdefg", "x", "x"), ("abcdefgh", "x y z", "y")], separator=" "
-    )
+    found = Evaluation.of([("abc", "x y", "x"), ("abcdefg", "x", "x"), ("abcdefgh", "x y z", "y")], separator=" ")
     assert found.are_words
     assert [name for name, _ in found.by_length()] == ["1-4", "7-8"]
     assert found.worst(1, " ") == [(pytest.approx(100 / 3), "abcdefgh", "x y z", "y")]

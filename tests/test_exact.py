@@ -132,14 +132,14 @@ def test_an_element_without_an_end_tag_ends_where_the_next_begins() -> None:
         ("<p>A <code>b c</code> d.</p><pre>x <pre>y</pre> z</pre><p>E e</p>", ["A b c d.", "E e"]),
     ):
         found = formats.read(text, "html")
-        assert [
-            one.text.replace("<code>", "").replace("</code>", "") for one in found.sentences
-        ] == expected, text
+        assert [one.text.replace("<code>", "").replace("</code>", "") for one in found.sentences] == expected, text
         assert same(text, "html") == text
 
 
 def test_strings_of_po_files_are_read_and_written() -> None:
-    text = 'msgid "C:\\\\dir is \\x41 \\101 \\"good\\"\\n"\nmsgstr ""\n""\n\n  msgid ""\n  "one "\n  "two"\n  msgstr ""\n'
+    text = (
+        'msgid "C:\\\\dir is \\x41 \\101 \\"good\\"\\n"\nmsgstr ""\n""\n\n  msgid ""\n  "one "\n  "two"\n  msgstr ""\n'
+    )
     written = repeated(text, "po")
     first, second = polib.pofile(written)
     assert written.startswith(
@@ -150,11 +150,7 @@ def test_strings_of_po_files_are_read_and_written() -> None:
 
 
 def test_a_byte_order_mark_is_no_part_of_the_first_sentence() -> None:
-    for form, text in (
-        ("text", "Good morning."),
-        ("html", "<p>Good morning.</p>"),
-        ("markdown", "Good morning."),
-    ):
+    for form, text in (("text", "Good morning."), ("html", "<p>Good morning.</p>"), ("markdown", "Good morning.")):
         (sentence,) = formats.read("\ufeff" + text, form).sentences
         assert sentence.text == "Good morning."
 
@@ -322,9 +318,7 @@ def test_any_po_file_gets_the_translations_that_it_lacks(entries: list[tuple[str
 
 
 LINES = st.lists(
-    st.sampled_from(["Hello.", "One two", "- Yes.", "So", "5", "{\\an8}Up", "and more"]),
-    min_size=1,
-    max_size=3,
+    st.sampled_from(["Hello.", "One two", "- Yes.", "So", "5", "{\\an8}Up", "and more"]), min_size=1, max_size=3
 )
 
 

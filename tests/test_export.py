@@ -31,9 +31,7 @@ from seq2see.storage.folder import Tokenizers
 from seq2see.tokenizers.tokenizer import END, PAD, START, UNKNOWN, Tokenizer
 
 SOURCE = Tokenizer.characters([PAD, START, END, *"abcdefgh"])  # 11 tokens
-TARGET = Tokenizer.characters(
-    [UNKNOWN, PAD, START, END, *"stuvwxyz "]
-)  # 13 tokens: other ids for the same specials
+TARGET = Tokenizer.characters([UNKNOWN, PAD, START, END, *"stuvwxyz "])  # 13 tokens: other ids for the same specials
 SPECIAL = Special(TARGET.start, TARGET.end, SOURCE.pad)
 
 
@@ -90,9 +88,7 @@ def test_shared_embeddings(tmp_path: Path) -> None:
     assert (tmp_path / "ctranslate2" / "shared_vocabulary.json").exists()
     for quantization in ("int8", "float32"):  # in the place of the export that is there
         export(tmp_path, model, one, quantization)
-        assert (
-            json.loads((tmp_path / "ctranslate2" / engines.NOTE).read_text())["quantization"] == quantization
-        )
+        assert json.loads((tmp_path / "ctranslate2" / engines.NOTE).read_text())["quantization"] == quantization
     assert not [path for path in tmp_path.iterdir() if path.name.startswith(".")]
 
 
@@ -106,9 +102,7 @@ def test_greedy_and_beam_find_what_our_search_finds(tmp_path: Path, seed: int, b
     )
     sources = SOURCE.encode_batch(["a", "bcd", "hgfedcba" * 2, "aa", "e", "habefg", "cccccc", "db"])
     plain = greedy(model, sources, SPECIAL)
-    expected = (
-        plain if beam == 1 else [row[0] for row in beam_search(model, sources, SPECIAL, with_beam(beam))]
-    )
+    expected = plain if beam == 1 else [row[0] for row in beam_search(model, sources, SPECIAL, with_beam(beam))]
     assert len({tuple(answer.ids) for answer in expected}) > 2
     found = [answers[0] for answers in engine.search(sources, with_beam(beam))]
     alone = [engine.ids([source], with_beam(beam))[0] for source in sources]
@@ -125,9 +119,7 @@ def test_greedy_and_beam_find_what_our_search_finds(tmp_path: Path, seed: int, b
 
 
 @pytest.mark.parametrize("beam", sweep([2, 3], 1))
-def test_an_answer_cut_at_its_limit_does_not_depend_on_longer_texts_beside_it(
-    tmp_path: Path, beam: int
-) -> None:
+def test_an_answer_cut_at_its_limit_does_not_depend_on_longer_texts_beside_it(tmp_path: Path, beam: int) -> None:
     model = model_of(6, max_length=96)
     with torch.no_grad():
         model.output.bias[SPECIAL.end] -= 9.0  # hardly an answer ends
@@ -139,9 +131,7 @@ def test_an_answer_cut_at_its_limit_does_not_depend_on_longer_texts_beside_it(
     together = engine.ids(sources, with_beam(beam))
     assert together == [engine.ids([source], with_beam(beam))[0] for source in sources]
     assert len(together[0]) < len(together[-1])
-    for (found,), plain in zip(
-        engine.search(sources, with_beam(beam)), greedy(model, sources, SPECIAL), strict=True
-    ):
+    for (found,), plain in zip(engine.search(sources, with_beam(beam)), greedy(model, sources, SPECIAL), strict=True):
         assert found.score > plain.score - 1e-4
 
 
@@ -165,9 +155,7 @@ def test_heads_that_cannot_be_expressed_are_refused(tmp_path: Path, settings: di
     assert not [path for path in tmp_path.iterdir() if "ctranslate2" in path.name]
 
 
-def test_a_conversion_that_answers_otherwise_is_an_error(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_conversion_that_answers_otherwise_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from seq2see.interchange import to_ctranslate2 as ctranslate2
 
     model = model_of()
@@ -205,9 +193,7 @@ def test_an_export_in_a_folder_that_does_not_ship_is_never_read(
 def test_two_processes_may_make_an_export_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     path = folder_of(tmp_path / "mine", model_of())
-    code = (
-        f"import seq2see; print(seq2see.load({str(path)!r}, engine='ctranslate2').network.engine_for(1).name)"
-    )
+    code = f"import seq2see; print(seq2see.load({str(path)!r}, engine='ctranslate2').network.engine_for(1).name)"
     both = [subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) for _ in "ab"]
     assert [process.communicate(timeout=120)[0] for process in both] == ["ctranslate2, float32\n"] * 2
     (kept,) = (tmp_path / "cache/seq2see/exports").iterdir()
@@ -233,15 +219,11 @@ def test_the_command_says_where_the_export_is_and_how_far_it_agrees(tmp_path: Pa
 def test_all_missing_packages_are_named_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("seq2see.cli.interchange.find_spec", lambda name: name == "onnxscript" or None)
     done = CliRunner().invoke(app, ["export", "--to", "onnx", "--out", "x"])
-    assert str(done.exception) == (
-        "--to onnx needs 2 packages more (onnx, onnxruntime): pip install onnx onnxruntime."
-    )
+    assert str(done.exception) == ("--to onnx needs 2 packages more (onnx, onnxruntime): pip install onnx onnxruntime.")
 
 
 def test_no_folder_is_named_for_an_export_that_stays_in_the_model_s_own() -> None:
     done = CliRunner().invoke(app, ["export", "--model", "dates", "there"])
     assert isinstance(done.exception, UserError)
-    assert str(done.exception).startswith(
-        "there was given as the folder to write, but the CTranslate2 format"
-    )
+    assert str(done.exception).startswith("there was given as the folder to write, but the CTranslate2 format")
     assert str(folder.find("dates")) in str(done.exception)

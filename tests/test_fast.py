@@ -36,12 +36,7 @@ from seq2see.model.masks import EVERYTHING, Mask
 from seq2see.training.learner import compiling_pays
 
 SIZES = [(1, 1, 4, 4), (1, 8, 2, 3), (4, 3, 5, 7), (70, 2, 4, 4)]  # B, H, d_k, d_v
-SHAPES = {
-    "one query": (1, 6),
-    "many queries": (6, 6),
-    "few last queries": (3, 6),
-    "packed": (256, 256),
-}  # T, S
+SHAPES = {"one query": (1, 6), "many queries": (6, 6), "few last queries": (3, 6), "packed": (256, 256)}  # T, S
 MASKS = [
     "everything", "causal", "keys", "causal keys", "sentences", "causal sentences", "sentences spans",
     "causal sentences spans", "keys sentences",
@@ -236,9 +231,7 @@ def test_every_operator_is_there_when_fast_is_imported() -> None:
         for name in re.findall(r"custom_op\(\s*\"seq2see::(\w+)", path.read_text(encoding="utf-8"))
     }
     assert defined == set(OPERATORS)
-    program = (
-        f"import torch, seq2see.kernels.registry\nfor name in {OPERATORS}: getattr(torch.ops.seq2see, name)"
-    )
+    program = f"import torch, seq2see.kernels.registry\nfor name in {OPERATORS}: getattr(torch.ops.seq2see, name)"
     subprocess.run([sys.executable, "-c", program], check=True)
 
 
@@ -262,10 +255,7 @@ def test_a_changed_gradient_is_not_answered_from_the_compilers_cache(tmp_path: P
     unread = shutil.ignore_patterns("models", "static", "__pycache__")
     shutil.copytree(Path(seq2see.__file__).parent, package, ignore=unread)
     relative = Path(operators.__file__).relative_to(Path(seq2see.__file__).parent)
-    environment = os.environ | {
-        "PYTHONPATH": str(package.parent),
-        "TORCHINDUCTOR_CACHE_DIR": str(tmp_path / "cache"),
-    }
+    environment = os.environ | {"PYTHONPATH": str(package.parent), "TORCHINDUCTOR_CACHE_DIR": str(tmp_path / "cache")}
 
     def run() -> tuple[str, str]:
         done = subprocess.run(
@@ -277,9 +267,7 @@ def test_a_changed_gradient_is_not_answered_from_the_compilers_cache(tmp_path: P
     assert run() == (str([3.0] * 5), "0")
     assert run() == (str([3.0] * 5), "1")  # the cache works, else this test shows nothing
     formula = package / relative
-    changed = formula.read_text(encoding="utf-8").replace(
-        "of_bias = back.sum(0)", "of_bias = 2 * back.sum(0)"
-    )
+    changed = formula.read_text(encoding="utf-8").replace("of_bias = back.sum(0)", "of_bias = 2 * back.sum(0)")
     formula.write_text(changed, encoding="utf-8")
     assert run() == (str([6.0] * 5), "0")
 
@@ -368,10 +356,7 @@ def stubbed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     ("settings", "built"),
     [
         ({"d_model": 64, "norm": "post"}, ["attend", "to_keys", "to_queries"]),
-        (
-            {"d_model": 512, "norm": "pre"},
-            ["attend", "gradient", "losses", "masked", "to_keys", "to_queries"],
-        ),
+        ({"d_model": 512, "norm": "pre"}, ["attend", "gradient", "losses", "masked", "to_keys", "to_queries"]),
         (
             {"d_model": 512, "norm": "post", "activation": "gelu"},
             ["attend", "backward", "gradient", "losses", "normed", "to_keys", "to_queries"],
@@ -408,9 +393,7 @@ def test_attention_outside_of_compiled_code_imports_no_compiler(monkeypatch: pyt
     """It is the same function: here the written equation stands for the kernel, and its gradient for theirs."""
     called = stubbed(monkeypatch)
     monkeypatch.setattr(
-        operators,
-        "_gradients_packed",
-        lambda *given: [torch.ones(shape) for shape in operators._pieces(*given[:3])],
+        operators, "_gradients_packed", lambda *given: [torch.ones(shape) for shape in operators._pieces(*given[:3])]
     )
     q, k, v = (torch.randn(6, 2, 4, requires_grad=True) for _ in range(3))
     of = torch.zeros(6, dtype=torch.long)

@@ -130,18 +130,14 @@ def test_a_compressed_folder_is_a_quarter_and_answers_the_same(tmp_path: Path) -
     small, whole = seq2see.load(tmp_path / "small"), seq2see.load("dates")
     days = [f"{year}-{month:02}-28" for year in (1000, 1845, 9999) for month in range(1, 13)]
     assert small.predict(days) == whole.predict(days)
-    before, after = (
-        folder.weights_path(path).stat().st_size for path in (folder.find("dates"), tmp_path / "small")
-    )
+    before, after = (folder.weights_path(path).stat().st_size for path in (folder.find("dates"), tmp_path / "small"))
     assert after < 0.5 * before  # narrow rows: their steps weigh more than in a large model
     assert folder.parameter_count(tmp_path / "small") == folder.parameter_count(folder.find("dates"))
     for a, b in zip(small.transformer.parameters(), whole.transformer.parameters(), strict=True):
         assert (a - b).abs().max() <= b.abs().max() / 127
     refused = CliRunner().invoke(app, ["compress", "--out", str(tmp_path)])
     assert isinstance(refused.exception, UserError)
-    damaged = {
-        n: x for n, x in load_file(tmp_path / "small" / folder.WEIGHTS).items() if not n.endswith("/step")
-    }
+    damaged = {n: x for n, x in load_file(tmp_path / "small" / folder.WEIGHTS).items() if not n.endswith("/step")}
     save_file(damaged, tmp_path / "small" / folder.WEIGHTS)
     with pytest.raises(UserError, match="lacks"):
         seq2see.load(tmp_path / "small")
@@ -157,16 +153,12 @@ def test_the_checksums_of_the_models_that_ship(name: str) -> None:
 def test_checksums_tell_a_file_that_is_not_the_one_that_was_shipped(copy: Path, change: str) -> None:
     assert folder.check_sums(copy) == len(folder.checksums(copy).splitlines()) > 5
     if change == "changed":
-        (copy / "ctranslate2/model.bin").write_bytes(
-            (copy / "ctranslate2/model.bin").read_bytes()[:-1] + b"x"
-        )
+        (copy / "ctranslate2/model.bin").write_bytes((copy / "ctranslate2/model.bin").read_bytes()[:-1] + b"x")
     elif change == "gone":
         (copy / "ctranslate2/model.bin").unlink()
     else:
         (copy / folder.CHECKSUMS).write_text(f"{'0' * 64}  ../../../etc/passwd\n")
-    with pytest.raises(
-        UserError, match=r"model\.bin' of copy is not" if change != "another" else "passwd' of copy"
-    ):
+    with pytest.raises(UserError, match=r"model\.bin' of copy is not" if change != "another" else "passwd' of copy"):
         folder.check_sums(copy)
     seq2see.load("dates").save(copy, overwrite=True)  # another model has no checksums of the old one
     assert folder.check_sums(copy) == 0
@@ -176,14 +168,8 @@ def test_checksums_tell_a_file_that_is_not_the_one_that_was_shipped(copy: Path, 
 def test_a_full_disk_leaves_no_file_behind(tmp_path: Path, size: int) -> None:
     weights = {f"w{n}": torch.arange(10_000, dtype=torch.float32) for n in range(3)}
     path = tmp_path / "model.safetensors"
-    for write in (
-        lambda: write_weights(path, weights),
-        lambda: files.write_atomically(path, bytes(100_000)),
-    ):
-        with (
-            small_disk(size),
-            pytest.raises(UserError, match=r"could not be written to .*: File too large\.$"),
-        ):
+    for write in (lambda: write_weights(path, weights), lambda: files.write_atomically(path, bytes(100_000))):
+        with small_disk(size), pytest.raises(UserError, match=r"could not be written to .*: File too large\.$"):
             write()
         assert list(tmp_path.iterdir()) == []
     write_weights(path, weights)

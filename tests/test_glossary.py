@@ -23,15 +23,7 @@ def test_names_and_shapes_are_those_of_the_glossary(norm: str, positions: str, b
     c = model.config
     assert c.d_k is not None
     assert c.d_v is not None
-    letters = {
-        **SIZES,
-        "D": c.d_model,
-        "H": c.heads,
-        "K": c.d_k,
-        "d_v": c.d_v,
-        "F": c.d_ff,
-        "V": c.target_vocabulary,
-    }
+    letters = {**SIZES, "D": c.d_model, "H": c.heads, "K": c.d_k, "d_v": c.d_v, "F": c.d_ff, "V": c.target_vocabulary}
     assert len(set(letters.values())) == len(letters), "a mix-up of two letters would go unseen"
     batch = (SIZES["B"],) if batched else ()
     source = torch.randint(11, (*batch, SIZES["S"]))
@@ -41,9 +33,7 @@ def test_names_and_shapes_are_those_of_the_glossary(norm: str, positions: str, b
     for name in t.names:
         matching = [entry for entry in GLOSSARY if fnmatchcase(name, entry.pattern)]
         assert len(matching) == 1, name
-        expected = [
-            size for letter in matching[0].shape for size in (batch if letter == "…" else (letters[letter],))
-        ]
+        expected = [size for letter in matching[0].shape for size in (batch if letter == "…" else (letters[letter],))]
         assert list(t[name].shape) == expected, name
 
 

@@ -45,9 +45,7 @@ def test_beams_by_ancestor_equal_beams_by_copy(seed: int, beam: int) -> None:
     decoder = GraphDecoder(model, SPECIAL)
     for sources in (SOURCES, SOURCES[1:3]):
         for found, plain in zip(
-            decoder.search(sources, with_beam(beam)),
-            beam_search(model, sources, SPECIAL, with_beam(beam)),
-            strict=True,
+            decoder.search(sources, with_beam(beam)), beam_search(model, sources, SPECIAL, with_beam(beam)), strict=True
         ):
             assert [h.ids for h in found] == [h.ids for h in plain]
             assert [h.score for h in found] == pytest.approx([h.score for h in plain], abs=1e-4)
@@ -213,9 +211,7 @@ def test_few_shapes_occur() -> None:
     ]  # fmt: skip
 
 
-def test_a_missing_compiler_is_said_and_any_other_error_left_as_it_is(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_missing_compiler_is_said_and_any_other_error_left_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
     decoder = GraphDecoder(chatty_model(1), SPECIAL)
     for message, kind in (("Failed to find C compiler", UserError), ("out of memory", RuntimeError)):
 

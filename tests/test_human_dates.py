@@ -92,9 +92,7 @@ def test_the_order_resolves_what_can_be_read_in_two_ways(model: seq2see.Seq2Seq)
 
 
 def test_the_command_takes_an_order() -> None:
-    run = CliRunner().invoke(
-        app, ["predict", "-m", "human-dates", "03/04/2020", "--order", "month", "--json"]
-    )
+    run = CliRunner().invoke(app, ["predict", "-m", "human-dates", "03/04/2020", "--order", "month", "--json"])
     assert run.exit_code == 0
     assert json.loads(run.stdout)["output"] == "2020-03-04"
     run = CliRunner().invoke(app, ["predict", "-m", "human-dates", "03/04/2020", "5 May 1999"])
@@ -102,9 +100,7 @@ def test_the_command_takes_an_order() -> None:
     assert run.stdout == "\n1999-05-05\n"
 
 
-@pytest.mark.parametrize(
-    "answer", ["", "1845-01", "1845-01-05 or ", "1845-01-05 or 1845-05-01 or 1845-05-01", "x"]
-)
+@pytest.mark.parametrize("answer", ["", "1845-01", "1845-01-05 or ", "1845-01-05 or 1845-05-01 or 1845-05-01", "x"])
 def test_an_answer_that_is_no_date_is_refused(answer: str) -> None:
     with pytest.raises(InputError, match="could not be read"):
         human_dates.read("text", answer)
@@ -141,9 +137,7 @@ def test_every_name_of_a_month_is_found_in_a_text() -> None:
             assert human_dates.names_month(f"5{name.replace(' ', '')}1999", month, 6), name
 
 
-def test_hardly_a_right_date_is_refused_for_its_month(
-    model: seq2see.Seq2Seq, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_hardly_a_right_date_is_refused_for_its_month(model: seq2see.Seq2Seq, monkeypatch: pytest.MonkeyPatch) -> None:
     pairs = written_dates.pairs(600, seed=8)
     with monkeypatch.context() as patched:
         patched.setattr(human_dates, "names_month", lambda *texts: True)
@@ -209,9 +203,7 @@ def test_what_is_held_out_is_never_learned() -> None:
     assert learned
     assert learned.isdisjoint(written_dates._templates("fr", True))
     assert set(written_dates.LANGUAGES).isdisjoint(written_dates.HELD_LOCALES)
-    assert (
-        written_dates.pairs(50, seed=1) == written_dates.pairs(50, seed=1) != written_dates.pairs(50, seed=2)
-    )
+    assert written_dates.pairs(50, seed=1) == written_dates.pairs(50, seed=1) != written_dates.pairs(50, seed=2)
 
 
 def test_a_text_is_folded_alike_whatever_is_in_it() -> None:

@@ -41,12 +41,7 @@ LINES = [
     "Les enfants jouent dans le jardin avec un ballon.",
     "What is it? It is nothing, he said, and left.",
 ] * 8
-TEXTS = [
-    "The cat is red.",
-    "A letter about the town, 27 pages.",
-    "ballon",
-    "Where is the garden? ☃☃ No  one knows.",
-]
+TEXTS = ["The cat is red.", "A letter about the town, 27 pages.", "ballon", "Where is the garden? ☃☃ No  one knows."]
 V = 200
 SHAPE = dict(d_model=32, encoder_layers=2, decoder_layers=2, encoder_attention_heads=4, decoder_attention_heads=4,
              encoder_ffn_dim=48, decoder_ffn_dim=48, max_position_embeddings=64, dropout=0.1)  # fmt: skip
@@ -95,13 +90,7 @@ def marian(path: Path, **settings: Any) -> Any:
 def m2m100(path: Path, **settings: Any) -> Any:
     trained_spm(path / "sentencepiece.bpe.model", "bpe")
     pieces = sentencepiece.SentencePieceProcessor(model_file=str(path / "sentencepiece.bpe.model"))
-    names = [
-        "<s>",
-        "<pad>",
-        "</s>",
-        "<unk>",
-        *(pieces.id_to_piece(i) for i in range(3, pieces.get_piece_size())),
-    ]
+    names = ["<s>", "<pad>", "</s>", "<unk>", *(pieces.id_to_piece(i) for i in range(3, pieces.get_piece_size()))]
     (path / "vocab.json").write_text(json.dumps({name: i for i, name in enumerate(names)}))
     about = {
         "additional_special_tokens": ["__en__", "__fr__"],
@@ -114,9 +103,7 @@ def m2m100(path: Path, **settings: Any) -> Any:
         scale_embedding=True, activation_function="relu", **{**SHAPE, **settings},
     )  # fmt: skip
     model = shaken(transformers.M2M100ForConditionalGeneration(config))
-    model.generation_config.update(
-        forced_bos_token_id=len(names) + 1, num_beams=4, max_length=30, length_penalty=0.8
-    )
+    model.generation_config.update(forced_bos_token_id=len(names) + 1, num_beams=4, max_length=30, length_penalty=0.8)
     return model
 
 
@@ -143,11 +130,7 @@ def mbart(path: Path, **settings: Any) -> Any:
     trained_spm(path / "sentencepiece.bpe.model")
     pieces = sentencepiece.SentencePieceProcessor(model_file=str(path / "sentencepiece.bpe.model"))
     size = pieces.get_piece_size() + 1
-    about = {
-        "additional_special_tokens": ["en_XX", "fr_XX"],
-        "tokenizer_class": "MBartTokenizer",
-        "src_lang": "en_XX",
-    }
+    about = {"additional_special_tokens": ["en_XX", "fr_XX"], "tokenizer_class": "MBartTokenizer", "src_lang": "en_XX"}
     (path / "tokenizer_config.json").write_text(json.dumps(about))
     config = transformers.MBartConfig(
         vocab_size=size + 3, pad_token_id=1, eos_token_id=2, bos_token_id=0, decoder_start_token_id=size + 1,
@@ -186,9 +169,7 @@ def made(name: str, place: Path) -> tuple[Any, Seq2Seq]:
 
 
 @pytest.fixture(scope="module", params=FAMILIES)
-def both(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> tuple[str, Any, Seq2Seq]:
+def both(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Any, Seq2Seq]:
     return request.param, *made(request.param, tmp_path_factory.mktemp(request.param))
 
 
@@ -256,10 +237,7 @@ def test_answers_are_those_of_generate(both: tuple[str, Any, Seq2Seq], beam: int
     _, theirs, ours = both
     torch.manual_seed(3)
     source, size = ours.tokenizers.source, ours.config.model.source_vocabulary
-    sources = [
-        [*source.before, *torch.randint(5, size - 5, (n,)).tolist(), *source.after]
-        for n in (3, 8, 5, 12, 1, 9)
-    ]
+    sources = [[*source.before, *torch.randint(5, size - 5, (n,)).tolist(), *source.after] for n in (3, 8, 5, 12, 1, 9)]
     special, rules = Special.of(ours.tokenizers), ours.config.decoding.but(beam=beam)
     expected = answers_of(theirs, sources, source.pad, num_beams=beam)
     if beam == 1:
@@ -355,12 +333,9 @@ def test_everything_works_as_for_a_model_of_ours(both: tuple[str, Any, Seq2Seq],
     trace = ours.trace(TEXTS[0])
     assert (
         trace.output_ids
-        == greedy(
-            ours.transformer,
-            [trace.source_ids],
-            Special.of(ours.tokenizers),
-            ours.config.decoding.but(beam=1),
-        )[0].ids
+        == greedy(ours.transformer, [trace.source_ids], Special.of(ours.tokenizers), ours.config.decoding.but(beam=1))[
+            0
+        ].ids
     )
     muted = ours.trace(TEXTS[0], edit={"encoder.layers.0.self_attention.z": 0.0})
     assert not torch.equal(muted["logits"][0], trace["logits"][0])
@@ -375,9 +350,7 @@ def test_ctranslate2_answers_as_torch(both: tuple[str, Any, Seq2Seq], tmp_path: 
     """What is forced and what is suppressed is followed there too; the export itself compares token by token."""
     _, _, ours = both
     ours.save(tmp_path / "copy")
-    parity = to_ctranslate2.export(
-        tmp_path / "copy", ours.transformer, ours.tokenizers, rules=ours.config.decoding
-    )
+    parity = to_ctranslate2.export(tmp_path / "copy", ours.transformer, ours.tokenizers, rules=ours.config.decoding)
     assert parity.same_tokens == parity.tokens
     through = seq2see.load(tmp_path / "copy", engine="ctranslate2")
     one, other = ([answer.ids for answer in model.answers(TEXTS, beam=1)] for model in (through, ours))
@@ -650,13 +623,9 @@ def test_a_fairseq_checkpoint_with_a_narrower_half_is_read(narrow: str, tmp_path
 def test_a_fairseq_checkpoint_with_a_table_of_its_own_for_the_output_is_read(tmp_path: Path) -> None:
     (tmp_path / "home").mkdir()
     theirs = m2m100(tmp_path / "home", tie_word_embeddings=False)
-    size = fairseq_checkpoint(
-        tmp_path, theirs, share_all_embeddings=False, share_decoder_input_output_embed=False
-    )
+    size = fairseq_checkpoint(tmp_path, theirs, share_all_embeddings=False, share_decoder_input_output_embed=False)
     saved = torch.load(tmp_path / "checkpoint_best.pt", weights_only=False)
-    saved["model"]["decoder.embed_out"] = saved["model"].pop(
-        "decoder.output_projection.weight"
-    )  # its older name
+    saved["model"]["decoder.embed_out"] = saved["model"].pop("decoder.output_projection.weight")  # its older name
     torch.save(saved, tmp_path / "checkpoint_best.pt")
     import_model(str(tmp_path / "checkpoint_best.pt"), tmp_path / "ours", ("a", "b"))
     ours = seq2see.load(tmp_path / "ours", engine="torch")

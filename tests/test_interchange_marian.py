@@ -108,12 +108,7 @@ def write(
     for side in ("source", "target"):
         trained_spm(place / f"{side}.spm")
         pieces = sentencepiece.SentencePieceProcessor(model_file=str(place / f"{side}.spm"))
-        listed = [
-            "</s>",
-            "<unk>",
-            ">>fra<<",
-            *(pieces.id_to_piece(i) for i in range(3, pieces.get_piece_size())),
-        ]
+        listed = ["</s>", "<unk>", ">>fra<<", *(pieces.id_to_piece(i) for i in range(3, pieces.get_piece_size()))]
         names.append(list(dict.fromkeys([*listed, *ODD, *(["more"] if side == "target" and wider else [])])))
     files = ["a.spm32k.vocab.yml"] * 2 if tied else ["a.src.vocab.yml", "a.trg.vocab.yml"]
     for file, listed in zip(files, names, strict=True):
@@ -160,12 +155,8 @@ def in_transformers(arrays: dict[str, np.ndarray], tied: bool) -> Any:
                 for letter, own in zip("qkvo", ("q_proj", "k_proj", "v_proj", "out_proj"), strict=True):
                     told[f"{base}.{name}.{own}.weight"] = torch.tensor(arrays[f"{theirs}_{part}_W{letter}"].T)
                     told[f"{base}.{name}.{own}.bias"] = torch.tensor(arrays[f"{theirs}_{part}_b{letter}"][0])
-                told[f"{base}.{name}_layer_norm.weight"] = torch.tensor(
-                    arrays[f"{theirs}_{part}_Wo_ln_scale"][0]
-                )
-                told[f"{base}.{name}_layer_norm.bias"] = torch.tensor(
-                    arrays[f"{theirs}_{part}_Wo_ln_bias"][0]
-                )
+                told[f"{base}.{name}_layer_norm.weight"] = torch.tensor(arrays[f"{theirs}_{part}_Wo_ln_scale"][0])
+                told[f"{base}.{name}_layer_norm.bias"] = torch.tensor(arrays[f"{theirs}_{part}_Wo_ln_bias"][0])
             for number in (1, 2):
                 told[f"{base}.fc{number}.weight"] = torch.tensor(arrays[f"{theirs}_ffn_W{number}"].T)
                 told[f"{base}.fc{number}.bias"] = torch.tensor(arrays[f"{theirs}_ffn_b{number}"][0])
@@ -175,20 +166,14 @@ def in_transformers(arrays: dict[str, np.ndarray], tied: bool) -> Any:
     tables["lm_head.weight"] = table if tied else arrays["decoder_ff_logit_out_W"].T
     if tied:
         tables["model.shared.weight"] = table
-    told |= {
-        name: torch.tensor(np.vstack([one, np.zeros((1, D), np.float32)])) for name, one in tables.items()
-    }
-    told["final_logits_bias"] = torch.tensor(
-        np.append(arrays["decoder_ff_logit_out_b"], np.float32(NEVER))[None]
-    )
+    told |= {name: torch.tensor(np.vstack([one, np.zeros((1, D), np.float32)])) for name, one in tables.items()}
+    told["final_logits_bias"] = torch.tensor(np.append(arrays["decoder_ff_logit_out_b"], np.float32(NEVER))[None])
     missing = model.load_state_dict(told, strict=False)
     assert not missing.unexpected_keys
     assert all("embed_positions" in name for name in missing.missing_keys)
     for half in (model.model.encoder, model.model.decoder):
         half.embed_positions.weight.data = torch.tensor(positions(128), dtype=torch.float32)
-    model.generation_config.update(
-        bad_words_ids=[[pad], [1]], max_length=30, early_stopping=True, length_penalty=1.0
-    )
+    model.generation_config.update(bad_words_ids=[[pad], [1]], max_length=30, early_stopping=True, length_penalty=1.0)
     return model
 
 
@@ -198,10 +183,7 @@ def both(place: Path, **settings: Any) -> tuple[dict[str, np.ndarray], Seq2Seq]:
     return arrays, seq2see.load(place / "ours", engine="torch")
 
 
-@pytest.mark.parametrize(
-    ("tied", "count"),
-    sweep([(True, 3), (True, 250), (False, 250)], 1),
-)
+@pytest.mark.parametrize(("tied", "count"), sweep([(True, 3), (True, 250), (False, 250)], 1))
 def test_logits_and_answers_are_those_of_transformers(tied: bool, count: int, tmp_path: Path) -> None:
     arrays, ours = both(tmp_path, tied=tied)
     theirs = in_transformers(arrays, tied)
@@ -238,9 +220,7 @@ def test_answers_are_those_of_another_converter(
 ) -> None:
     """CTranslate2's own reads the same files; its positions are replaced by those that Marian has."""
     _, ours = both(tmp_path, **settings)
-    monkeypatch.setattr(
-        their_converter, "_make_sinusoidal_position_encodings", lambda dim, **_: positions(256)
-    )
+    monkeypatch.setattr(their_converter, "_make_sinusoidal_position_encodings", lambda dim, **_: positions(256))
     OpusMTConverter(str(tmp_path / "theirs")).convert(str(tmp_path / "ctranslate2"))
     translator = ctranslate2.Translator(str(tmp_path / "ctranslate2"))
     pieces = sentencepiece.SentencePieceProcessor(model_file=str(tmp_path / "theirs" / "source.spm"))
@@ -262,9 +242,7 @@ def test_answers_are_those_of_another_converter(
     sweep([({"tied": False, "wider": True}, ["source.spm", "target.spm"]), ({}, []), ({"pre": True}, [])], 2),
     ids=str,
 )
-def test_a_folder_of_another_converter_is_imported(
-    settings: dict[str, Any], copied: list[str], tmp_path: Path
-) -> None:
+def test_a_folder_of_another_converter_is_imported(settings: dict[str, Any], copied: list[str], tmp_path: Path) -> None:
     """What CTranslate2's own converter writes answers here as it does there, and starts with a vector of zeros."""
     write(tmp_path / "theirs", **settings)
     OpusMTConverter(str(tmp_path / "theirs")).convert(str(tmp_path / "ctranslate2"))
@@ -278,9 +256,7 @@ def test_a_folder_of_another_converter_is_imported(
     assert not ours.transformer.decoder.embedding.table.weight[target.start].any()
     pieces = sentencepiece.SentencePieceProcessor(model_file=str(tmp_path / "theirs" / "source.spm"))
     numbers = [pieces.encode(sentence) for sentence in [*SENTENCES, *LINES[:8]]]
-    cut = [
-        [pieces.id_to_piece(number) for number in row] for row in numbers
-    ]  # what it does not know is <unk>
+    cut = [[pieces.id_to_piece(number) for number in row] for row in numbers]  # what it does not know is <unk>
     translator = ctranslate2.Translator(str(tmp_path / "ctranslate2"))
     rules = ours.config.decoding.but(length_ratio=0.0, length_offset=20)
     texts = [*SENTENCES, *LINES[:8]] if copied else [" ".join(pieces) for pieces in cut]
@@ -342,9 +318,7 @@ def test_learned_positions_are_taken_as_they_are(tmp_path: Path) -> None:
     arrays = write(tmp_path / "theirs")
     table = np.random.default_rng(1).normal(size=(50, D)).astype(np.float32)
     said = np.load(tmp_path / "theirs" / "a.best-perplexity.npz")["special:model.yml"]
-    np.savez(
-        tmp_path / "theirs" / "a.best-perplexity.npz", **arrays, Wpos=table, **{"special:model.yml": said}
-    )
+    np.savez(tmp_path / "theirs" / "a.best-perplexity.npz", **arrays, Wpos=table, **{"special:model.yml": said})
     import_model(str(tmp_path / "theirs"), tmp_path / "ours")
     ours = seq2see.load(tmp_path / "ours", engine="torch")
     assert ours.config.model.max_length == 50
@@ -366,9 +340,7 @@ def test_learned_positions_are_taken_as_they_are(tmp_path: Path) -> None:
         ({"dec-depth": 1}, "does not have|lacks"),
     ],
 )
-def test_what_is_not_the_papers_transformer_is_refused(
-    settings: dict[str, Any], sentence: str, tmp_path: Path
-) -> None:
+def test_what_is_not_the_papers_transformer_is_refused(settings: dict[str, Any], sentence: str, tmp_path: Path) -> None:
     write(tmp_path / "theirs", **settings)
     with pytest.raises(UserError, match=sentence):
         import_model(str(tmp_path / "theirs"), tmp_path / "ours")
@@ -394,19 +366,13 @@ def spoiled(place: Path, how: str) -> None:
     elif how == "no spm":
         (place / "target.spm").unlink()
     elif how == "a number twice":
-        names.write_text(
-            names.read_text(encoding="utf-8").replace('"<unk>": 1\n', '"<unk>": 2\n'), encoding="utf-8"
-        )
+        names.write_text(names.read_text(encoding="utf-8").replace('"<unk>": 1\n', '"<unk>": 2\n'), encoding="utf-8")
     elif how == "no unknown":
         names.write_text(names.read_text(encoding="utf-8").replace("<unk>", "<huh>"), encoding="utf-8")
     elif how == "a token more":
-        names.write_text(
-            names.read_text(encoding="utf-8") + f'"mmm": {len(arrays["Wemb"])}\n', encoding="utf-8"
-        )
+        names.write_text(names.read_text(encoding="utf-8") + f'"mmm": {len(arrays["Wemb"])}\n', encoding="utf-8")
     elif how == "beam":
-        (place / "decoder.yml").write_text(
-            (place / "decoder.yml").read_text().replace("beam-size: 6", "beam-size: x")
-        )
+        (place / "decoder.yml").write_text((place / "decoder.yml").read_text().replace("beam-size: 6", "beam-size: x"))
     if how in ("no settings", "rounded", "objects", "more"):
         np.savez(model, **arrays)
 

@@ -56,10 +56,7 @@ def small(**settings: Any) -> Seq2Seq:
         parameter.data += 0.2 * torch.randn_like(parameter)
     rules = DecodingConfig(length_ratio=0.0, length_offset=20)
     return Seq2Seq(
-        Config("pairs", config, TrainingConfig(), rules),
-        Tokenizers.one(TOKENIZER),
-        model.eval(),
-        engine="torch",
+        Config("pairs", config, TrainingConfig(), rules), Tokenizers.one(TOKENIZER), model.eval(), engine="torch"
     )
 
 
@@ -122,9 +119,7 @@ def test_the_files_of_a_tokenizer_name_its_tokens(
      {"num_beams": 1, "begin_suppress_tokens": [4], "no_repeat_ngram_size": 2, "encoder_no_repeat_ngram_size": 3,
       "repetition_penalty": 1.5}),
 ])  # fmt: skip
-def test_the_rules_of_the_search_are_told_to_hugging_face(
-    rules: dict[str, Any], told: dict[str, Any]
-) -> None:
+def test_the_rules_of_the_search_are_told_to_hugging_face(rules: dict[str, Any], told: dict[str, Any]) -> None:
     model = small()
     config = replace(model.config, decoding=DecodingConfig.of(length_ratio=2.0, length_offset=3, **rules))
     longest = config.decoding.limit(config.model.max_length, config.model.max_length) + 1
@@ -160,9 +155,7 @@ def test_a_token_that_is_never_written_does_not_hide_a_difference() -> None:
     assert not compared.same
 
 
-def test_a_difference_is_refused_and_nothing_is_written(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_difference_is_refused_and_nothing_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(to_huggingface, "order_of", lambda config: torch.arange(config.d_model))
     with pytest.raises(FolderError, match="does not answer like this one"):
         to_hf(small(), tmp_path / "theirs")
@@ -184,22 +177,12 @@ def test_what_hugging_face_cannot_say_is_refused(settings: dict[str, Any], tmp_p
 def test_a_model_goes_to_ctranslate2_and_back(settings: dict[str, Any], tmp_path: Path) -> None:
     model = small(**settings)
     model.save(tmp_path / "ours")
-    parity = to_ctranslate2.export(
-        tmp_path / "ours", model.transformer, model.tokenizers, rules=model.config.decoding
-    )
+    parity = to_ctranslate2.export(tmp_path / "ours", model.transformer, model.tokenizers, rules=model.config.decoding)
     assert parity.same_answers == parity.inputs
     import_model(str(tmp_path / "ours/ctranslate2"), tmp_path / "back")
     back = seq2see.load(tmp_path / "back", engine="torch")
     theirs, ours = back.config.model, model.config.model
-    for name in (
-        "norm",
-        "activation",
-        "embedding_norm",
-        "scale_embeddings",
-        "heads",
-        "max_length",
-        "positions",
-    ):
+    for name in ("norm", "activation", "embedding_norm", "scale_embeddings", "heads", "max_length", "positions"):
         assert getattr(theirs, name) == getattr(ours, name), name
     source = torch.tensor([[0, 4, 5, 6, 2]])
     target = torch.tensor([[0, 7, 8]])
@@ -249,9 +232,7 @@ def test_the_settings_of_a_ctranslate2_folder_say_which_tokens_frame_a_text(
     asked: list[object] = []
     framed = SimpleNamespace(of_others=lambda engine, before, after, *more: asked.append((before, after)))
     monkeypatch.setattr(from_ctranslate2, "Tokenizer", framed)
-    monkeypatch.setattr(
-        from_ctranslate2, "_engine", lambda names, special, unknown, spm: asked.append(unknown)
-    )
+    monkeypatch.setattr(from_ctranslate2, "_engine", lambda names, special, unknown, spm: asked.append(unknown))
     from_ctranslate2.read_ctranslate2(tmp_path / "made")
     assert asked == [unknown, unknown, source, target]
 
@@ -333,9 +314,7 @@ def test_the_graphs_of_onnx_compute_as_ours(without_onnx: dict[str, dict[str, An
     assert few.same
 
 
-def test_the_graphs_of_onnx_take_batches_of_any_size(
-    without_onnx: dict[str, dict[str, Any]], tmp_path: Path
-) -> None:
+def test_the_graphs_of_onnx_take_batches_of_any_size(without_onnx: dict[str, dict[str, Any]], tmp_path: Path) -> None:
     model = small(**ONNX)
     to_onnx.export(tmp_path / "onnx", model.config, model.transformer, model.tokenizers)
     names = ["k_0", "v_0", "k_1", "v_1"]
@@ -409,11 +388,7 @@ def test_a_model_is_exported_compared_and_uploaded_under_its_name(monkeypatch: p
             asked.append((repo_id, (folder_path / "model.safetensors").read_text()))
 
     monkeypatch.setitem(sys.modules, "huggingface_hub", SimpleNamespace(HfApi=HfApi))
-    errors = {
-        "HfHubHTTPError": RuntimeError,
-        "HFValidationError": ValueError,
-        "LocalTokenNotFoundError": KeyError,
-    }
+    errors = {"HfHubHTTPError": RuntimeError, "HFValidationError": ValueError, "LocalTokenNotFoundError": KeyError}
     monkeypatch.setitem(sys.modules, "huggingface_hub.errors", SimpleNamespace(**errors))
     monkeypatch.setattr(reading, "find_spec", lambda name: errors)
 
@@ -471,17 +446,11 @@ class Hub(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         body = self._body()
         if self.path == "/api/repos/create":
-            self._answer(
-                {"url": f"http://{self.headers['Host']}/me/small", "name": "me/small", "id": "me/small"}
-            )
+            self._answer({"url": f"http://{self.headers['Host']}/me/small", "name": "me/small", "id": "me/small"})
         elif "/preupload/" in self.path:
             files = json.loads(body)["files"]
             self._answer(
-                {
-                    "files": [
-                        {"path": f["path"], "uploadMode": "regular", "shouldIgnore": False} for f in files
-                    ]
-                }
+                {"files": [{"path": f["path"], "uploadMode": "regular", "shouldIgnore": False} for f in files]}
             )
         elif "/commit/" in self.path:
             for line in body.decode().splitlines():
@@ -518,10 +487,7 @@ class Hub(BaseHTTPRequestHandler):
 
 def command(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "seq2see", *arguments],
-        capture_output=True,
-        text=True,
-        env={**os.environ, **environment},
+        [sys.executable, "-m", "seq2see", *arguments], capture_output=True, text=True, env={**os.environ, **environment}
     )
 
 
@@ -536,12 +502,7 @@ def test_a_model_is_pushed_and_imported_again(tmp_path: Path) -> None:
         pushed = command("push", "hf:me/small", "--model", "dates", **there)
         assert pushed.returncode == 0, pushed.stderr
         assert "tokens" in pushed.stdout
-        assert {
-            "config.json",
-            "model.safetensors",
-            "tokenizer.json",
-            "generation_config.json",
-        } <= Hub.files.keys()
+        assert {"config.json", "model.safetensors", "tokenizer.json", "generation_config.json"} <= Hub.files.keys()
         found = command("import", "hf:me/small", "--out", str(tmp_path / "back"), **there)
         assert found.returncode == 0, found.stderr
         missing = command("import", "hf:me/none", "--out", str(tmp_path / "none"), **there)
@@ -550,17 +511,15 @@ def test_a_model_is_pushed_and_imported_again(tmp_path: Path) -> None:
     finally:
         server.shutdown()
         server.server_close()
-    assert seq2see.load(tmp_path / "back", engine="torch").predict(DATES, beam=1) == seq2see.load(
-        "dates"
-    ).predict(DATES)
+    assert seq2see.load(tmp_path / "back", engine="torch").predict(DATES, beam=1) == seq2see.load("dates").predict(
+        DATES
+    )
 
 
 def test_the_page_of_the_docs_runs_as_printed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     text = (Path(__file__).parent.parent / "docs/bring-your-model.md").read_text(encoding="utf-8")
-    commands = [
-        line for block in re.findall(r"```sh\n(.*?)```", text, re.DOTALL) for line in block.splitlines()
-    ]
+    commands = [line for block in re.findall(r"```sh\n(.*?)```", text, re.DOTALL) for line in block.splitlines()]
     assert len(commands) == 7
     for line in commands:
         with warnings.catch_warnings():
@@ -608,16 +567,8 @@ def test_two_vocabularies_go_to_a_family_of_one(tmp_path: Path) -> None:
 ASKED: dict[str, list[str]] = {
     "dates": DATES,
     "human-dates": ["le 3 janvier 1845", "3rd of march 2021", "12. oktober 1969", "dec 24 1999"],
-    "en-fr": [
-        "Where is the station?",
-        "A man is reading a letter at the window.",
-        "It is raining, and 27 dogs bark.",
-    ],
-    "en-de": [
-        "Where is the station?",
-        "A man is reading a letter at the window.",
-        "It is raining, and 27 dogs bark.",
-    ],
+    "en-fr": ["Where is the station?", "A man is reading a letter at the window.", "It is raining, and 27 dogs bark."],
+    "en-de": ["Where is the station?", "A man is reading a letter at the window.", "It is raining, and 27 dogs bark."],
     "fr-en": ["Où est la gare ?", "Un homme lit une lettre à la fenêtre.", "Il pleut, et 27 chiens aboient."],
 }
 
@@ -695,9 +646,7 @@ def test_models_of_dates_answer_the_same_in_other_programs(name: str, form: Any,
     ("form", "beam"), [(by_huggingface, 1), (by_ctranslate2, 1), (by_ctranslate2, 4), (by_onnx, 1)]
 )
 @pytest.mark.parametrize("name", ASKED)
-def test_every_model_that_ships_answers_the_same_in_every_form(
-    name: str, form: Any, beam: int, tmp_path: Path
-) -> None:
+def test_every_model_that_ships_answers_the_same_in_every_form(name: str, form: Any, beam: int, tmp_path: Path) -> None:
     check_form(name, form, beam, tmp_path / "theirs")
 
 

@@ -44,11 +44,7 @@ CHALLENGE = [
 def some_texts(count: int) -> list[str]:
     """Sentences of people, then characters of every script among marks, spaces and names of special tokens."""
     draw = random.Random(7)
-    known = [
-        chr(code)
-        for code in range(0x20, 0x1F000)
-        if unicodedata.category(chr(code)) not in {"Cn", "Cs", "Co"}
-    ]
+    known = [chr(code) for code in range(0x20, 0x1F000) if unicodedata.category(chr(code)) not in {"Cn", "Cs", "Co"}]
     near = [
         *"  abcdeéE\u0301\u0327ﬁ½Ⅻ５ｶﾞ①\u00a0\u200b\u3000\ufeff…“”’",
         "▁",
@@ -61,8 +57,7 @@ def some_texts(count: int) -> list[str]:
         "👍🏽",
     ]
     made = [
-        "".join(draw.choice(draw.choice([near, near, known])) for _ in range(draw.randint(0, 24)))
-        for _ in range(count)
+        "".join(draw.choice(draw.choice([near, near, known])) for _ in range(draw.randint(0, 24))) for _ in range(count)
     ]
     return [*CHALLENGE, *LINES[:8], *known[:: max(1, 8 * len(known) // count)], *made][:count]
 
@@ -101,10 +96,7 @@ def in_node(tokenizer: Tokenizer, texts: list[str], place: Path) -> list[dict[st
     }
     assert NODE is not None
     run = subprocess.run(
-        [NODE, "--input-type=module", "--eval", ASK],
-        input=json.dumps(asked),
-        capture_output=True,
-        encoding="utf-8",
+        [NODE, "--input-type=module", "--eval", ASK], input=json.dumps(asked), capture_output=True, encoding="utf-8"
     )
     assert run.returncode == 0, run.stderr
     found: list[dict[str, Any]] = json.loads(run.stdout)
@@ -234,7 +226,4 @@ def test_what_the_page_cannot_cut_is_said(tmp_path: Path) -> None:
     FAMILIES["bart"](tmp_path / "theirs").save_pretrained(tmp_path / "theirs")
     import_model(str(tmp_path / "theirs"), tmp_path / "ours")
     model = seq2see.load(tmp_path / "ours", engine="torch")
-    assert (
-        live.why_not(model.tokenizers, model.config.decoding)
-        == "the page cannot cut text into byte-level bpe"
-    )
+    assert live.why_not(model.tokenizers, model.config.decoding) == "the page cannot cut text into byte-level bpe"

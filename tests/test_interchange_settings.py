@@ -45,33 +45,19 @@ SENTENCES = [
 def mvp(path: Path, **settings: Any) -> Any:
     """BART under another name."""
     config = FAMILIES["bart"](path).config.to_dict()
-    made = transformers.MvpConfig(
-        **{**{k: v for k, v in config.items() if k in SHAPE or k in NAMED}, **settings}
-    )
+    made = transformers.MvpConfig(**{**{k: v for k, v in config.items() if k in SHAPE or k in NAMED}, **settings})
     model = shaken(transformers.MvpForConditionalGeneration(made))
     model.generation_config.update(forced_bos_token_id=0, forced_eos_token_id=2, num_beams=4, max_length=20)
     return model
 
 
-NAMED = (
-    "vocab_size",
-    "pad_token_id",
-    "eos_token_id",
-    "bos_token_id",
-    "decoder_start_token_id",
-    "activation_function",
-)
+NAMED = ("vocab_size", "pad_token_id", "eos_token_id", "bos_token_id", "decoder_start_token_id", "activation_function")
 
 
 def plbart(path: Path, **settings: Any) -> Any:
     """mBART's tokenizer with other languages before BART's norms."""
     trained_spm(path / "sentencepiece.bpe.model", "bpe")
-    size = (
-        sentencepiece.SentencePieceProcessor(
-            model_file=str(path / "sentencepiece.bpe.model")
-        ).get_piece_size()
-        + 1
-    )
+    size = sentencepiece.SentencePieceProcessor(model_file=str(path / "sentencepiece.bpe.model")).get_piece_size() + 1
     about = {"tokenizer_class": "PLBartTokenizer", "language_codes": "base"}
     (path / "tokenizer_config.json").write_text(json.dumps(about))
     config = transformers.PLBartConfig(
@@ -337,8 +323,7 @@ LIGHT = ("bart-large-cnn",)
 
 
 @pytest.mark.parametrize(
-    "name",
-    [pytest.param(name, marks=[] if name in LIGHT else pytest.mark.heavy) for name in THROUGH_CTRANSLATE2],
+    "name", [pytest.param(name, marks=[] if name in LIGHT else pytest.mark.heavy) for name in THROUGH_CTRANSLATE2]
 )
 def test_ctranslate2_answers_the_same_or_not_at_all(name: str, tmp_path: Path) -> None:
     _, ours = made_with(name, tmp_path)
@@ -467,9 +452,7 @@ def test_ids_that_the_folder_says_outright_are_taken(tmp_path: Path) -> None:
         (dict(renormalize_logits=True), "renormalize_logits = True"),
     ],
 )
-def test_what_is_not_followed_is_printed(
-    setting: dict[str, Any], said: str, small: Path, tmp_path: Path
-) -> None:
+def test_what_is_not_followed_is_printed(setting: dict[str, Any], said: str, small: Path, tmp_path: Path) -> None:
     from typer.testing import CliRunner
 
     from seq2see.cli import app
@@ -546,10 +529,7 @@ def test_a_setting_that_is_left_out_is_what_transformers_takes(small: Path, tmp_
 SAID: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "nothing": ({}, {}),
     "a beam": (dict(beam=3, length_penalty=0.8), dict(num_beams=3, length_penalty=0.8, early_stopping=False)),
-    "a beam that is full": (
-        dict(beam=3, stopping="full"),
-        dict(num_beams=3, length_penalty=1.0, early_stopping=True),
-    ),
+    "a beam that is full": (dict(beam=3, stopping="full"), dict(num_beams=3, length_penalty=1.0, early_stopping=True)),
     "a forced end": (dict(forced_end=True), dict(forced_eos_token_id=66)),
     "suppressed": (dict(suppressed=(3, 5)), dict(bad_words_ids=[[3], [5]])),
     "no first tokens": (dict(first_suppressed=(4,)), dict(begin_suppress_tokens=[4])),
@@ -674,9 +654,7 @@ HOSTILE: dict[str, tuple[Callable[[Path], None], str]] = {
 
 
 @pytest.mark.parametrize("name", HOSTILE)
-def test_hostile_folders_are_refused_before_anything_is_written(
-    name: str, small: Path, tmp_path: Path
-) -> None:
+def test_hostile_folders_are_refused_before_anything_is_written(name: str, small: Path, tmp_path: Path) -> None:
     change, match = HOSTILE[name]
     path = Path(shutil.copytree(small, tmp_path / "theirs"))
     change(path)
@@ -687,9 +665,7 @@ def test_hostile_folders_are_refused_before_anything_is_written(
     assert {one.name for one in tmp_path.iterdir()} <= {"theirs", "outside"}
 
 
-def test_what_no_check_foresees_is_a_sentence_too(
-    small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_no_check_foresees_is_a_sentence_too(small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from seq2see.interchange import imported, reading
 
     def raises(found: object) -> str:
@@ -756,8 +732,7 @@ def test_a_licence_is_found_in_a_time_that_grows_with_its_file(tmp_path: Path) -
 
 
 @pytest.mark.parametrize(
-    ("early", "stopping", "noted"),
-    [(True, "full", False), (False, "beaten", False), ("never", "beaten", True)],
+    ("early", "stopping", "noted"), [(True, "full", False), (False, "beaten", False), ("never", "beaten", True)]
 )
 def test_early_stopping_is_followed(early: object, stopping: str, noted: bool) -> None:
     rules, notes = huggingface._decoding(
@@ -789,9 +764,7 @@ def test_a_sign_that_a_vocabulary_of_words_with_ends_does_not_have_is_unknown(tm
     ("PLBartTokenizer", "base", [*languages.PLBART, "<mask>"]), ("PLBartTokenizer", "multi", languages.PLBART_MORE),
     ("MBart50Tokenizer", "multi", [*languages.MBART50, "<mask>"]), ("MBartTokenizer", "", [*languages.MBART, "<mask>"]),
 ])  # fmt: skip
-def test_a_kind_of_tokenizer_tells_its_languages(
-    kind: str, codes: str, last: list[str], tmp_path: Path
-) -> None:
+def test_a_kind_of_tokenizer_tells_its_languages(kind: str, codes: str, last: list[str], tmp_path: Path) -> None:
     trained_spm(tmp_path / "sentencepiece.bpe.model", "bpe")
     pieces = sentencepiece.SentencePieceProcessor(model_file=str(tmp_path / "sentencepiece.bpe.model"))
     size = pieces.get_piece_size() + 1 + len(last)

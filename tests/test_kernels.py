@@ -49,14 +49,7 @@ def code_lines(text: str) -> int:
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef) and ast.get_docstring(node):
             docstrings |= {*range(node.body[0].lineno, (node.body[0].end_lineno or 0) + 1)}
-    empty = (
-        tokenize.COMMENT,
-        tokenize.NL,
-        tokenize.NEWLINE,
-        tokenize.INDENT,
-        tokenize.DEDENT,
-        tokenize.ENDMARKER,
-    )
+    empty = (tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER)
     lines: set[int] = set()
     for token in tokenize.generate_tokens(io.StringIO(text).readline):
         if token.type not in empty:
@@ -65,10 +58,7 @@ def code_lines(text: str) -> int:
 
 
 def test_lines_of_code_are_counted_without_blanks_comments_and_docstrings() -> None:
-    assert (
-        code_lines('"""A\nB"""\n\n# c\nx = (\n    1,  # d\n)\ndef f():\n    """E."""\n    return """\n2"""\n')
-        == 6
-    )
+    assert code_lines('"""A\nB"""\n\n# c\nx = (\n    1,  # d\n)\ndef f():\n    """E."""\n    return """\n2"""\n') == 6
 
 
 def test_the_papers_files_hold_at_most_250_lines_of_code() -> None:
@@ -133,9 +123,7 @@ def both(**settings: Any) -> tuple[Transformer, Transformer]:
 @pytest.mark.parametrize("training", [False, True])
 @pytest.mark.parametrize("settings", [{}, {"norm": "pre", "activation": "gelu", "positions": "learned"}])
 @pytest.mark.parametrize("name", [*REPLACEMENTS, *(CASES.keys() - REPLACEMENTS.keys())])
-def test_every_replacement_equals_what_is_written(
-    name: str, settings: dict[str, Any], training: bool
-) -> None:
+def test_every_replacement_equals_what_is_written(name: str, settings: dict[str, Any], training: bool) -> None:
     written, replaced = (model.train(training) for model in both(dropout=0.0, **settings))
     torch.manual_seed(1)
     for path, given in CASES[name]():
@@ -229,16 +217,12 @@ def test_the_written_engine_answers_inputs_of_many_lengths_and_what_is_allowed()
     ours, written = (seq2see.load("human-dates", engine=engine) for engine in ("torch", "written"))
     for options in ({}, {"beam": 3, "n_best": 2}, {"only": ["2021-05-03", "1999-12-21"]}):
         one, other = (model.answers(texts, **options) for model in (ours, written))
-        assert [(found.output, found.error) for found in one] == [
-            (found.output, found.error) for found in other
-        ]
+        assert [(found.output, found.error) for found in one] == [(found.output, found.error) for found in other]
 
 
 def test_the_written_engine_answers_for_an_ensemble() -> None:
     ours = several_models()
-    written = seq2see.Seq2Seq(
-        ours.config, ours.tokenizers, copy.deepcopy(ours.network.inner()), engine="written"
-    )
+    written = seq2see.Seq2Seq(ours.config, ours.tokenizers, copy.deepcopy(ours.network.inner()), engine="written")
     assert is_written(written.network.inner())
     assert not is_written(ours.network.inner())
     texts = ["bcd", "ee", "abcdef", "jihg"]
@@ -300,11 +284,7 @@ def test_a_reader_who_changes_a_file_sees_another_answer(tmp_path: Path) -> None
         command = [sys.executable, "-m", "seq2see", "predict", DATES[0], "--engine", engine, "--model"]
         environment = os.environ | {"PYTHONPATH": str(tmp_path)}
         done = subprocess.run(
-            [*command, str(PACKAGE / "models" / "dates")],
-            env=environment,
-            capture_output=True,
-            text=True,
-            check=True,
+            [*command, str(PACKAGE / "models" / "dates")], env=environment, capture_output=True, text=True, check=True
         )
         return done.stdout.strip()
 

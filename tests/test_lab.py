@@ -111,9 +111,7 @@ def test_mistakes_are_explained() -> None:
 
 
 def test_the_command_writes_out_a_number_of_every_variant() -> None:
-    done = subprocess.run(
-        [sys.executable, lab.__file__, "3", "0", "16"], capture_output=True, text=True, check=True
-    )
+    done = subprocess.run([sys.executable, lab.__file__, "3", "0", "16"], capture_output=True, text=True, check=True)
     first, doubled, *_ = done.stdout.splitlines()
     assert first == "paper       sin(3 / 10000^(0/16)) = 0.1411200081"
     assert doubled.startswith("doubled ")
@@ -138,13 +136,9 @@ def test_the_three_cosines() -> None:
     king, queen = VECTORS.values()
     assert lab.similarities((torch.tensor(king), torch.tensor(queen))).words == pytest.approx(0.96)
     two, ten = (lab.encoding(position, 4).tolist() for position in (2, 10))
-    result = lab.similarities(
-        (torch.tensor(king), torch.tensor(queen)), (torch.tensor(two), torch.tensor(ten))
-    )
+    result = lab.similarities((torch.tensor(king), torch.tensor(queen)), (torch.tensor(two), torch.tensor(ten)))
     assert result.positions == pytest.approx(cosine(two, ten))
-    sums = [
-        [y * math.sqrt(4) + pe for y, pe in zip(*pair, strict=True)] for pair in ((king, two), (queen, ten))
-    ]
+    sums = [[y * math.sqrt(4) + pe for y, pe in zip(*pair, strict=True)] for pair in ((king, two), (queen, ten))]
     assert result.sums == pytest.approx(cosine(*sums))
 
 

@@ -26,15 +26,7 @@ def test_foreign_sentences_are_told(language: str) -> None:
 
 
 def test_own_sentences_and_names_are_not() -> None:
-    own = [
-        *EXAMPLES["en-de"],
-        "My name is Wolfgang Schäuble.",
-        "Die Hard",
-        "Viva La Vida",
-        "Tom",
-        "",
-        "42!",
-    ]
+    own = [*EXAMPLES["en-de"], "My name is Wolfgang Schäuble.", "Die Hard", "Viva La Vida", "Tom", "", "42!"]
     assert not [text for text in own if other_than("English", text)]
     assert not [text for text in EXAMPLES["fr-en"] if other_than("French", text)]
 

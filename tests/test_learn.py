@@ -42,9 +42,7 @@ def test_the_one_file_has_at_most_70_lines_and_needs_torch_and_safetensors_only(
     names = {
         name.split(".")[0]
         for node in imports
-        for name in (
-            [node.module or ""] if isinstance(node, ast.ImportFrom) else [a.name for a in node.names]
-        )
+        for name in ([node.module or ""] if isinstance(node, ast.ImportFrom) else [a.name for a in node.names])
     }
     assert names == {"json", "sys", "tomllib", "pathlib", "torch", "safetensors"}
 
@@ -65,18 +63,14 @@ def test_the_one_file_answers_500_dates_as_we_do(one_file: Any) -> None:
     answers = model.predict(texts)
     for text, answer in zip(texts, answers, strict=True):
         source, target = model.tokenizers.source.encode(text), model.tokenizers.target.encode(answer)
-        logits = one_file.linear(
-            "output", one_file.stack("decoder", target[:-1], one_file.stack("encoder", source))
-        )
+        logits = one_file.linear("output", one_file.stack("decoder", target[:-1], one_file.stack("encoder", source)))
         assert logits.argmax(-1).tolist() == target[1:]
     assert [one_file.answer(text) for text in texts[:5]] == answers[:5]
 
 
 def test_the_one_file_is_a_command() -> None:
     for given in (["1845-01-05", "2025-09-03"], [str(DATES), "1845-01-05", "2025-09-03"]):
-        done = subprocess.run(
-            [sys.executable, str(ONE_FILE), *given], capture_output=True, text=True, check=True
-        )
+        done = subprocess.run([sys.executable, str(ONE_FILE), *given], capture_output=True, text=True, check=True)
         assert done.stdout == "January 5, 1845\nSeptember 3, 2025\n"
     asked = subprocess.run([sys.executable, str(ONE_FILE)], capture_output=True, text=True, check=False)
     assert asked.returncode == 1

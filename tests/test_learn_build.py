@@ -187,9 +187,7 @@ def test_a_known_mistake_gets_its_hint(part: str, name: str, old: str, new: str)
 
 
 def test_each_mistake_is_written_once_at_least_and_no_hint_is_code() -> None:
-    assert {(part, name) for part, name, *_ in WRITTEN} == {
-        (part, m.name) for part in PARTS for m in MISTAKES[part]
-    }
+    assert {(part, name) for part, name, *_ in WRITTEN} == {(part, m.name) for part in PARTS for m in MISTAKES[part]}
     hints = Counter(m.hint for part in PARTS for m in MISTAKES[part])
     assert len(hints) > 60
     for hint in hints:
@@ -277,10 +275,7 @@ def test_tries_are_kept_and_damaged_progress_begins_anew(folder: Path) -> None:
     ("text", "words"),
     [
         ("def softmax(x)\n    return x\n", "softmax.py, line 1, is not Python: expected ':'."),
-        (
-            "import nothing_like_it\n",
-            "softmax.py, line 1, `import nothing_like_it` ends with ModuleNotFoundError",
-        ),
+        ("import nothing_like_it\n", "softmax.py, line 1, `import nothing_like_it` ends with ModuleNotFoundError"),
         ("def soft_max(x):\n    return x\n", "softmax.py has no function softmax: was it renamed?"),
         ("import sys\nsys.exit(2)\n", "softmax.py, line 2, `sys.exit(2)` ends with SystemExit: 2"),
         ("a = '\0'\n", "softmax.py"),
@@ -329,13 +324,10 @@ def test_the_functions_learn_from_nothing(folder: Path, monkeypatch: pytest.Monk
     """By a clock that counts the steps, since a busy machine takes few in a second."""
     monkeypatch.setattr("seq2see.learn.network.time.monotonic", itertools.count().__next__)
     monkeypatch.setattr(
-        "seq2see.learn.network.splits",
-        lambda train, held_out, *rest, **years: splits(train, 5, *rest, **years),
+        "seq2see.learn.network.splits", lambda train, held_out, *rest, **years: splits(train, 5, *rest, **years)
     )
     done = learn(folder, "--train", "--seconds", 60)
-    losses = [
-        float(line.split("loss ")[1].split()[0]) for line in done.output.splitlines() if "loss " in line
-    ]
+    losses = [float(line.split("loss ")[1].split()[0]) for line in done.output.splitlines() if "loss " in line]
     assert losses[0] > 3.5
     assert losses[-1] < losses[0] - 1
     assert "Of 5 dates that it has never seen it writes" in done.output
@@ -357,9 +349,7 @@ def test_a_function_through_which_no_gradient_passes_is_told(folder: Path) -> No
 
 
 def test_functions_that_fail_only_together_are_told(folder: Path) -> None:
-    text = solution("positions").replace(
-        "    even", "    assert (length, d_model) in ((12, 16), (16, 16))\n    even"
-    )
+    text = solution("positions").replace("    even", "    assert (length, d_model) in ((12, 16), (16, 16))\n    even")
     (folder / "positions.py").write_text(text, encoding="utf-8")
     done = learn(folder)
     assert "Each is right, but together they fail: positions.py, line 5, `assert (length" in done.output

@@ -22,20 +22,12 @@ VECTORS = {"king": [3.0, 4.0], "queen": [4.0, 3.0], "black": [1.0, 0.0] * 256, "
 KEY = "sk-test-1"
 
 
-def run(
-    name: str, language: str, folder: Path, *arguments: str, **settings: str
-) -> subprocess.CompletedProcess[str]:
+def run(name: str, language: str, folder: Path, *arguments: str, **settings: str) -> subprocess.CompletedProcess[str]:
     """Run a script in an empty folder, without the settings of this machine."""
-    path = next(
-        path
-        for path in (SCRIPTS / f"{name}.{language}", SCRIPTS / f"{name}_node.{language}")
-        if path.exists()
-    )
+    path = next(path for path in (SCRIPTS / f"{name}.{language}", SCRIPTS / f"{name}_node.{language}") if path.exists())
     call = [*([sys.executable] if language == "py" else [str(NODE)]), str(path), *arguments]
     known = {key: value for key, value in os.environ.items() if not key.startswith("OPENAI")}
-    return subprocess.run(
-        call, cwd=folder, env={**known, **settings}, capture_output=True, text=True, check=False
-    )
+    return subprocess.run(call, cwd=folder, env={**known, **settings}, capture_output=True, text=True, check=False)
 
 
 def test_these_are_the_scripts_of_the_introduction() -> None:
@@ -52,13 +44,7 @@ def test_these_are_the_scripts_of_the_introduction() -> None:
 def test_positions_2_and_10(language: str, tmp_path: Path) -> None:
     said = run("positional_encoding_simple_2", language, tmp_path).stdout
     paper, doubled = said.split("With the exponent taken twice:\n")
-    for number in (
-        "9.09297427e-01",
-        "-4.16146837e-01",
-        "9.58144376e-01",
-        "-2.86285442e-01",
-        "-4.08766567e-02",
-    ):
+    for number in ("9.09297427e-01", "-4.16146837e-01", "9.58144376e-01", "-2.86285442e-01", "-4.08766567e-02"):
         assert number in doubled.splitlines()[0]
     for number in ("-5.44021111e-01", "1.33352143e-07", "1.24093776e-07", "1.15478198e-07", "1.07460783e-07"):
         assert number in doubled.splitlines()[1]
@@ -82,9 +68,7 @@ def test_sums_without_a_key_say_that_their_words_are_made(language: str, tmp_pat
         "words 0.5690  positions 1.0000",
     ]
     one = run("adding_positional_encoding", language, tmp_path)
-    assert re.fullmatch(
-        r"pc\(black\) = \[(-?\d\.\d{8}e[+-]\d\d, ){4}…(, -?\d\.\d{8}e[+-]\d\d){4}\]\n", one.stdout
-    )
+    assert re.fullmatch(r"pc\(black\) = \[(-?\d\.\d{8}e[+-]\d\d, ){4}…(, -?\d\.\d{8}e[+-]\d\d){4}\]\n", one.stdout)
 
 
 @pytest.mark.parametrize("language", LANGUAGES)
@@ -122,9 +106,7 @@ def test_both_languages_say_the_same(name: str, tmp_path: Path) -> None:
 def test_without_a_key_a_clear_word(name: str, language: str, tmp_path: Path) -> None:
     done = run(name, language, tmp_path)
     assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr.startswith(
-        "There is no OPENAI_API_KEY, neither in the environment nor in a file .env here"
-    )
+    assert done.stderr.startswith("There is no OPENAI_API_KEY, neither in the environment nor in a file .env here")
     assert len(done.stderr.splitlines()) == 1
 
 
@@ -134,9 +116,7 @@ class Api(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         right = self.headers["Authorization"] == f"Bearer {KEY}" and self.path == "/v1/embeddings"
-        data = [
-            {"index": n, "embedding": VECTORS.get(text, [3.0] * 4)} for n, text in enumerate(body["input"])
-        ]
+        data = [{"index": n, "embedding": VECTORS.get(text, [3.0] * 4)} for n, text in enumerate(body["input"])]
         answer = json.dumps({"data": data[::-1]}).encode()
         self.send_response(200 if right else 401)
         self.send_header("Content-Length", str(len(answer)))
@@ -159,8 +139,7 @@ def api() -> Iterator[str]:
 def test_with_a_key_the_vectors_are_those_of_the_api(language: str, api: str, tmp_path: Path) -> None:
     (tmp_path / ".env").write_text(f'export OPENAI_API_KEY="{KEY}"\nOPENAI_BASE_URL={api}\n')
     assert (
-        run("cosine_similarity", language, tmp_path).stdout
-        == "Cosine similarity between 'king' and 'queen': 0.9600\n"
+        run("cosine_similarity", language, tmp_path).stdout == "Cosine similarity between 'king' and 'queen': 0.9600\n"
     )
     said = run("positional_encoding_similarity_1", language, tmp_path).stdout
     assert said == "cosine_similarity(black, brown) = 0.7071\n"

@@ -50,7 +50,9 @@ def read(name: str) -> NotebookNode:
 
 
 #: Leaves nothing of a lesson to the next one but what is imported.
-FORGOTTEN = "%reset -f\nimport matplotlib.pyplot, torch\nmatplotlib.pyplot.close('all')\ntorch.manual_seed(0)\n%reset -f"
+FORGOTTEN = (
+    "%reset -f\nimport matplotlib.pyplot, torch\nmatplotlib.pyplot.close('all')\ntorch.manual_seed(0)\n%reset -f"
+)
 
 
 @pytest.fixture(scope="module")
@@ -118,9 +120,7 @@ def test_these_are_the_lessons() -> None:
 def kinds_of(cell: NotebookNode) -> list[str]:
     """Return the kinds of a cell's outputs; what is printed comes in one piece or in several, as time will have it."""
     kinds = [output.output_type for output in cell.outputs]
-    return [
-        kind for before, kind in zip([None, *kinds], kinds, strict=False) if not before == kind == "stream"
-    ]
+    return [kind for before, kind in zip([None, *kinds], kinds, strict=False) if not before == kind == "stream"]
 
 
 def stale(name: str) -> str:
@@ -133,9 +133,7 @@ def test_a_lesson_runs_from_top_to_bottom(name: str, kernel: KernelManager) -> N
     done = execute(name, kernel)
     assert all(output.output_type != "error" for cell in code_cells(done) for output in cell.outputs)
     assert all(output.get("name") != "stderr" for cell in code_cells(done) for output in cell.outputs)
-    assert [kinds_of(cell) for cell in code_cells(done)] == [
-        kinds_of(cell) for cell in code_cells(read(name))
-    ]
+    assert [kinds_of(cell) for cell in code_cells(done)] == [kinds_of(cell) for cell in code_cells(read(name))]
     assert shown_sources(done) == shown_sources(read(name)), stale(name)
 
 
@@ -169,9 +167,7 @@ class Shown(list[tuple[str, str]]):
 
 
 @pytest.mark.parametrize("name", [name for name in NAMES if name not in LONG])
-def test_the_cells_of_a_lesson_hold_and_show_what_is_stored(
-    name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_cells_of_a_lesson_hold_and_show_what_is_stored(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """In this process and without drawing, which takes most of the time; `make verify` runs lessons in a kernel."""
     monkeypatch.chdir(LESSONS)
     monkeypatch.syspath_prepend(LESSONS)
@@ -194,9 +190,7 @@ def test_a_lesson_is_stored_as_a_reader_wants_it(name: str) -> None:
     assert (LESSONS / f"{name}.ipynb").stat().st_size < LARGEST
     assert stored.metadata.kernelspec.name == "python3"
     assert 10 <= len(stored.cells) <= 45
-    assert [cell.execution_count for cell in code_cells(stored)] == list(
-        range(1, len(code_cells(stored)) + 1)
-    )
+    assert [cell.execution_count for cell in code_cells(stored)] == list(range(1, len(code_cells(stored)) + 1))
     assert "assert " in "".join(cell.source for cell in code_cells(stored))
     for text in texts(stored):
         assert not MACHINE.search(text), text
@@ -213,9 +207,7 @@ def is_folded(cell: NotebookNode) -> bool:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_lesson_begins_with_a_question_and_a_picture_and_ends_with_an_exercise_and_a_puzzle(
-    name: str,
-) -> None:
+def test_a_lesson_begins_with_a_question_and_a_picture_and_ends_with_an_exercise_and_a_puzzle(name: str) -> None:
     first, picture, *others = read(name).cells
     assert re.fullmatch(r"# \d+\. [^\n]+\n\n\*\*.+\?\*\*|# \d+\. [^\n]+\n\n\*+gare\*.+\?\*\*", first.source)
     assert is_folded(picture)
@@ -229,9 +221,7 @@ def test_a_lesson_begins_with_a_question_and_a_picture_and_ends_with_an_exercise
         if any("image/png" in output.get("data", {}) for output in cell.outputs):
             assert len(cell.metadata.mystnb.image.alt) > 30
         if not is_folded(cell):
-            assert not re.search(r"^(assert |torch\.testing\.|import |from )", cell.source, re.MULTILINE), (
-                cell.source
-            )
+            assert not re.search(r"^(assert |torch\.testing\.|import |from )", cell.source, re.MULTILINE), cell.source
     asked, solved = others[exercise + 1], others[exercise + 2]
     assert "= ..." in asked.source
     assert "Replace the dots" in asked.outputs[0].data["text/markdown"]
@@ -243,9 +233,7 @@ def test_a_lesson_begins_with_a_question_and_a_picture_and_ends_with_an_exercise
 
 
 @pytest.mark.parametrize("kind", [list, tuple, np.array, torch.tensor])
-def test_an_answer_may_be_a_list_a_tuple_an_array_or_a_tensor(
-    kind: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_answer_may_be_a_list_a_tuple_an_array_or_a_tensor(kind: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(LESSONS)
     check = importlib.import_module("lesson").check
     assert "Right" in check(kind([1.0, 0.33333]), [1, 1 / 3], "").data
@@ -258,13 +246,8 @@ def shrink(notebook: NotebookNode) -> None:
     for cell in code_cells(notebook):
         for output in cell.outputs:
             if "image/png" in output.get("data", {}):
-                picture, data = (
-                    Image.open(io.BytesIO(base64.b64decode(output.data["image/png"]))),
-                    io.BytesIO(),
-                )
-                picture.convert("RGB").quantize(256, dither=Image.Dither.NONE).save(
-                    data, "png", optimize=True
-                )
+                picture, data = (Image.open(io.BytesIO(base64.b64decode(output.data["image/png"]))), io.BytesIO())
+                picture.convert("RGB").quantize(256, dither=Image.Dither.NONE).save(data, "png", optimize=True)
                 output.data["image/png"] = base64.b64encode(data.getvalue()).decode()
 
 

@@ -42,9 +42,7 @@ MADE = {
 }
 SHORT = 1500  # characters of the shorter text
 FLOOR = 0.004  # seconds below which growth cannot be told from noise: a quadratic pattern takes longer
-CEILING = (
-    0.5  # seconds that no pattern of linear time takes over so short a text; a longer one might take minutes
-)
+CEILING = 0.5  # seconds that no pattern of linear time takes over so short a text; a longer one might take minutes
 
 
 class Use(NamedTuple):
@@ -57,9 +55,7 @@ class Use(NamedTuple):
 
 
 def names() -> list[str]:
-    return [
-        name for path in sorted(ROOT.rglob("*.py")) if (name := path.relative_to(ROOT).as_posix()) not in OURS
-    ]
+    return [name for path in sorted(ROOT.rglob("*.py")) if (name := path.relative_to(ROOT).as_posix()) not in OURS]
 
 
 @cache
@@ -83,9 +79,7 @@ def methods_of() -> dict[tuple[str, str], set[str]]:
         for node in ast.walk(tree):
             if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
                 above = parents[node]
-                method = (
-                    above.attr if isinstance(above, ast.Attribute) and above.attr in METHODS else "search"
-                )
+                method = above.attr if isinstance(above, ast.Attribute) and above.attr in METHODS else "search"
                 if isinstance(above, ast.Attribute) and above.attr == "pattern":
                     continue
                 found.setdefault(owners.get(node.id, (module_of(path), node.id)), set()).add(method)
@@ -146,14 +140,10 @@ def called(name: str) -> Iterator[Use]:
         try:
             pattern = ast.literal_eval(node.args[0])
         except ValueError:
-            assert name.split("/")[-1] in MADE, (
-                f"{name}, line {node.lineno}: write the pattern out, to be measured"
-            )
+            assert name.split("/")[-1] in MADE, f"{name}, line {node.lineno}: write the pattern out, to be measured"
             continue
         given = " ".join(ast.unparse(one) for one in [*node.args[1:], *(key.value for key in node.keywords)])
-        flags = sum(
-            getattr(re, flag).value for flag in ("DOTALL", "MULTILINE", "IGNORECASE") if f"re.{flag}" in given
-        )
+        flags = sum(getattr(re, flag).value for flag in ("DOTALL", "MULTILINE", "IGNORECASE") if f"re.{flag}" in given)
         yield Use(f"{name} line {node.lineno}", pattern, flags, method in ANCHORED)
 
 
@@ -452,15 +442,7 @@ PARTS = {
         'msgstr ""\n""\n',
         '"a\\n"\n',
     ],
-    "json": [
-        '"a b", ',
-        '"a\\u00e9 b", ',
-        '"\\"a b", ',
-        "[], ",
-        '"a b\\n- c", ',
-        '"<b>a b</b>", ',
-        '{"a": "b c"}, ',
-    ],
+    "json": ['"a b", ', '"a\\u00e9 b", ', '"\\"a b", ', "[], ", '"a b\\n- c", ', '"<b>a b</b>", ', '{"a": "b c"}, '],
 }
 FRONTS = {
     "text": ["", "a. "],
@@ -490,9 +472,7 @@ def read(text: str, form: str) -> float:
 def test_a_document_is_read_in_a_time_that_grows_with_it(form: str) -> None:
     worst = 0.0, ""
     for front, part in itertools.product(FRONTS[form], PARTS[form]):
-        short, long = (
-            front + part * (size // len(part)) + ENDS.get(form, "") for size in (DOCUMENT, 4 * DOCUMENT)
-        )
+        short, long = (front + part * (size // len(part)) + ENDS.get(form, "") for size in (DOCUMENT, 4 * DOCUMENT))
         if read(long, form) < 0.1:
             continue
         growth = read(long, form) / min(read(short, form) for _ in range(2))

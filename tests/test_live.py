@@ -105,10 +105,7 @@ def assert_shows(page: Page, line: dict[str, Any]) -> None:
         assert cells[:3] == [source, given.rstrip(), expected]
     heads = page.locator("#heads td").all_inner_texts()
     values = [
-        x
-        for kind in ("encoder", "decoder", "cross")
-        for layer in line["attention"]["tokens"][kind]
-        for x in layer
+        x for kind in ("encoder", "decoder", "cross") for layer in line["attention"]["tokens"][kind] for x in layer
     ]
     assert [float(text) for text in heads] == pytest.approx(values, abs=0.06)
 
@@ -126,9 +123,7 @@ def test_the_page_shows_what_the_log_says(open_page: Open, run: Path) -> None:
         assert_shows(page, log[-1])
         steps = page.locator("#chart-loss text").all_text_contents()
         assert [text for text in steps if text in {"0", "1", "2", "5", "10", "12"}] == ["1", "2", "5", "10"]
-        points = page.locator(".curve").evaluate_all(
-            "curves => curves.map(curve => Number(curve.dataset.points))"
-        )
+        points = page.locator(".curve").evaluate_all("curves => curves.map(curve => Number(curve.dataset.points))")
         assert points == [4] * 7  # two losses, one score, one rate, three attentions
         for index, line in enumerate(log):
             page.locator("#line").fill(str(index))
@@ -197,10 +192,7 @@ def test_the_map_has_the_colours_of_the_numbers(open_page: Open, run: Path) -> N
 
 @pytest.mark.parametrize(
     "settings",
-    [
-        {"color_scheme": "dark"},
-        {"viewport": {"width": 390, "height": 844}, "reduced_motion": "reduce"},
-    ],
+    [{"color_scheme": "dark"}, {"viewport": {"width": 390, "height": 844}, "reduced_motion": "reduce"}],
     ids=["dark", "narrow"],
 )
 def test_dark_and_narrow(open_page: Open, run: Path, settings: dict[str, Any]) -> None:
@@ -232,9 +224,7 @@ def test_lines_appear_while_the_run_goes_on(open_page: Open, tmp_path: Path) -> 
     with watched(out) as address:
         page = open_page(address)
         expect(page.locator("#state")).to_contain_text("the first line of the log follows after 3 steps")
-        expect(page.locator("#waiting .facts div")).to_have_count(
-            6
-        )  # nothing to draw yet, but the page is not blank
+        expect(page.locator("#waiting .facts div")).to_have_count(6)  # nothing to draw yet, but the page is not blank
         for step in trainer.steps():
             if step.line is not None:
                 expect(page.locator("#where")).to_contain_text(f"step {step.step},")
@@ -246,9 +236,7 @@ def test_lines_appear_while_the_run_goes_on(open_page: Open, tmp_path: Path) -> 
     assert_shows(page, log_of(out)[-1])
 
 
-def test_a_page_whose_server_has_gone_says_so(
-    open_page: Open, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_page_whose_server_has_gone_says_so(open_page: Open, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(live, "PATIENCE", 0)
     out = tmp_path / "stopped"
     small_trainer(out, **SETTINGS)
@@ -272,9 +260,7 @@ def test_train_watch_prints_the_address(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("host", "warned"), [("127.0.0.1", False), ("0.0.0.0", True)])
-def test_watch_says_its_address_and_who_can_reach_it(
-    host: str, warned: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_watch_says_its_address_and_who_can_reach_it(host: str, warned: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     ports = []
 
     def run(sockets: list[socket.socket]) -> None:

@@ -59,9 +59,7 @@ def test_every_test_that_is_named_exists() -> None:
 
 def test_every_number_of_the_documents_is_on_the_map() -> None:
     documents = [name for name in names_of(ROOT / "tests/test_documents.py") if name.startswith("test_00")]
-    allowed = {
-        "test_001_4ba290f5064f991a_black_is_at_2_and_brown_at_10_counted_from_1"
-    }  # a detail of another
+    allowed = {"test_001_4ba290f5064f991a_black_is_at_2_and_brown_at_10_counted_from_1"}  # a detail of another
     assert not set(documents) - set(spans()) - allowed
 
 
@@ -76,44 +74,14 @@ def test_every_command_that_is_named_exists() -> None:
     for name, *arguments in named:
         assert name in commands, name
         options = {option for parameter in commands[name].params for option in parameter.opts}
-        assert {word.split("=")[0] for word in arguments if word.startswith("--")} <= options, (
-            name,
-            arguments,
-        )
+        assert {word.split("=")[0] for word in arguments if word.startswith("--")} <= options, (name, arguments)
 
 
 def test_every_section_equation_figure_and_table_has_its_row() -> None:
     first, second = MAP.read_text(encoding="utf-8").split("# What five tutorials promise\n")
     rows = re.findall(r"^\| ([^|]+) \|", first, re.MULTILINE)
-    sections = [
-        "1 ",
-        "3 ",
-        "3.1 ",
-        "3.2.1 ",
-        "3.2.2 ",
-        "3.2.3 ",
-        "3.3 ",
-        "3.4 ",
-        "3.5 ",
-        "4 ",
-        "5.1 ",
-        "5.2 ",
-        "5.3 ",
-    ]
-    parts = [
-        "5.4 ",
-        "6.1 ",
-        "6.2 ",
-        "6.3 ",
-        "7 ",
-        "(1) ",
-        "(2) ",
-        "(3) ",
-        "PE(pos, 2i)",
-        "1, the",
-        "2 left",
-        "2 right",
-    ]
+    sections = ["1 ", "3 ", "3.1 ", "3.2.1 ", "3.2.2 ", "3.2.3 ", "3.3 ", "3.4 ", "3.5 ", "4 ", "5.1 ", "5.2 ", "5.3 "]
+    parts = ["5.4 ", "6.1 ", "6.2 ", "6.3 ", "7 ", "(1) ", "(2) ", "(3) ", "PE(pos, 2i)", "1, the", "2 left", "2 right"]
     for start in [*sections, *parts, "3 to 5", "1, cost", "2, ", "3, ", "4, "]:
         assert any(row.startswith(start) for row in rows), start
     assert re.findall(r"^### (\w)\. ", second, re.MULTILINE) == list("ABCDE")

@@ -110,9 +110,7 @@ def all_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("beam", sweep([3, 1], 1))
 @pytest.mark.parametrize("by_graphs", [False, True])
-def test_a_search_that_has_no_room_is_halved(
-    by_graphs: bool, beam: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_search_that_has_no_room_is_halved(by_graphs: bool, beam: int, monkeypatch: pytest.MonkeyPatch) -> None:
     model, rules = chatty_model(2, norm="pre"), PAPER.but(beam=beam)
     sources = [source for source in SOURCES for _ in range(2)]
     expected = TorchEngine(model, SPECIAL).search(sources, rules)
@@ -121,9 +119,7 @@ def test_a_search_that_has_no_room_is_halved(
     if by_graphs:
         made = GraphSearch.__init__
 
-        def limited(
-            self: GraphSearch, model: Any, special: Any, sentences: int, *more: Any, **named: Any
-        ) -> None:
+        def limited(self: GraphSearch, model: Any, special: Any, sentences: int, *more: Any, **named: Any) -> None:
             if sentences > 4:
                 raise torch.OutOfMemoryError
             sizes.append(sentences)
@@ -366,9 +362,7 @@ def test_a_graph_that_has_no_room_leaves_the_function_as_it_is(monkeypatch: pyte
 
 def test_an_error_of_another_kind_during_a_capture_is_raised(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        torch.cuda,
-        "CUDAGraph",
-        lambda: SimpleNamespace(capture_begin=lambda **given: None, capture_end=lambda: None),
+        torch.cuda, "CUDAGraph", lambda: SimpleNamespace(capture_begin=lambda **given: None, capture_end=lambda: None)
     )
     made = Captured.__new__(Captured)
     made.pool, made.full = (0, 0), False
@@ -417,9 +411,7 @@ def test_the_largest_batch_is_found() -> None:
         for batch in map(batches.at, range(batches.per_epoch))
     ]
     found = batches.largest(0)
-    assert (
-        found.source.numel() + len(found.source) * (found.target_in.shape[1] + 1) == max(sizes) > min(sizes)
-    )
+    assert found.source.numel() + len(found.source) * (found.target_in.shape[1] + 1) == max(sizes) > min(sizes)
 
 
 def test_trying_a_batch_leaves_all_as_it_was(tmp_path: Path) -> None:
@@ -479,9 +471,7 @@ def test_a_step_of_smaller_batches_learns_from_as_much(tmp_path: Path) -> None:
     assert [halved(packed).batch_tokens, halved(halved(packed)).batch_tokens] == [256, 128]
 
 
-def test_a_training_without_room_for_one_pair_says_what_to_do(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_training_without_room_for_one_pair_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     trainer = small_trainer(tmp_path)
     Small(monkeypatch, 0)
     trainer.tries = True
@@ -511,9 +501,7 @@ def test_settings_that_differ_otherwise_are_still_refused(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("words", [40, 31])  # 31 words are 128 tokens
-def test_a_packed_training_stops_halving_at_its_longest_text(
-    words: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_packed_training_stops_halving_at_its_longest_text(words: int, monkeypatch: pytest.MonkeyPatch) -> None:
     long = [(" ".join("abc" for _ in range(words)), "x") for _ in range(40)]
     pairs = [(f"{number} {source}", target + str(number)) for number, (source, target) in enumerate(long)]
     request = runs.Request(

@@ -44,10 +44,7 @@ def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     web += [("Newstest2015, 3.", "Encore autre chose.", "fsfe_web")]
     put(tmp_path / "web" / "en-fr.tsv.xz", web, "en", "fr", "source")
     general = [(f"Mr President, {n}.", f"Monsieur le Président, {n}.", "europarl7") for n in range(200)]
-    general += [
-        ("Page 1.", "Page n° 1.", "europarl7"),
-        ("in writing. - Yes.", "par écrit. - (EN) Oui.", "europarl7"),
-    ]
+    general += [("Page 1.", "Page n° 1.", "europarl7"), ("in writing. - Yes.", "par écrit. - (EN) Oui.", "europarl7")]
     general += [("(EN) So.", "(EN) Donc.", "europarl7")]
     put(tmp_path / "general" / "en-fr.tsv.xz", general, "en", "fr", "source")
     for year in YEARS:
@@ -143,11 +140,7 @@ def test_the_command_writes_files_that_a_training_reads(
     for part, rows in made.files.items():
         assert f"{part}.tsv has {len(rows):,} pairs." in told
         assert pairs.read_pairs([out / f"{part}.tsv"]).pairs == rows
-    assert ("Salut 0.", "Hello 0.") in (
-        *made.files["train"],
-        *made.files["test"],
-        *made.files["validation-tatoeba"],
-    )
+    assert ("Salut 0.", "Hello 0.") in (*made.files["train"], *made.files["test"], *made.files["validation-tatoeba"])
     for words, message in (
         (["en-de", str(out), "--data", str(data)], "eng-deu.tsv.xz is missing"),
         (["en-fr", str(out)], "required: --data"),

@@ -106,9 +106,7 @@ def test_equals_torch_nn_transformer(norm: str, activation: str) -> None:
         for ours, theirs in zip(model.encoder.layers, encoder.layers, strict=True):
             copy_layer(ours, theirs, [ours.self_attention_norm, ours.feed_forward_norm])
         for ours, theirs in zip(model.decoder.layers, decoder.layers, strict=True):
-            copy_layer(
-                ours, theirs, [ours.self_attention_norm, ours.cross_attention_norm, ours.feed_forward_norm]
-            )
+            copy_layer(ours, theirs, [ours.self_attention_norm, ours.cross_attention_norm, ours.feed_forward_norm])
         if pre:
             encoder.norm.load_state_dict(model.encoder.norm.state_dict())
             decoder.norm.load_state_dict(model.decoder.norm.state_dict())
@@ -132,9 +130,7 @@ def test_equals_torch_nn_transformer(norm: str, activation: str) -> None:
 @pytest.mark.parametrize("name", [name for name, preset in PRESETS.items() if preset.paper_millions])
 def test_parameters_of_table_3(name: str) -> None:
     preset = PRESETS[name]
-    config = ModelConfig.of(
-        source_vocabulary=PAPER_VOCABULARY, target_vocabulary=PAPER_VOCABULARY, **preset.model
-    )
+    config = ModelConfig.of(source_vocabulary=PAPER_VOCABULARY, target_vocabulary=PAPER_VOCABULARY, **preset.model)
     assert config.parameters == pytest.approx(preset.paper_millions * 1e6, rel=0.05)
 
 
@@ -157,9 +153,7 @@ def test_every_row_of_table_3_has_a_preset() -> None:
         "C-d_model-256": 28, "C-d_model-1024": 168, "C-d_ff-1024": 53, "C-d_ff-4096": 90,
     }  # fmt: skip
     found = {name: preset.paper_millions for name, preset in PRESETS.items() if preset.paper_millions}
-    assert found == {
-        name: printed.get(name, 65) for name in found
-    }  # the paper leaves out those of the base model
+    assert found == {name: printed.get(name, 65) for name in found}  # the paper leaves out those of the base model
     assert len(found) == 20
 
 
@@ -169,9 +163,7 @@ def test_document_preset_is_about_as_large_as_the_document_says() -> None:
 
 
 def test_shared_tables_are_one_parameter() -> None:
-    shared = Transformer(
-        ModelConfig.of(source_vocabulary=20, target_vocabulary=20, d_model=8, heads=2, d_ff=8)
-    )
+    shared = Transformer(ModelConfig.of(source_vocabulary=20, target_vocabulary=20, d_model=8, heads=2, d_ff=8))
     assert shared.output.weight is shared.decoder.embedding.table.weight
     assert shared.output.weight is shared.encoder.embedding.table.weight
     separate = Transformer(shared.config.but(share_embeddings=False, share_output=False))
@@ -200,11 +192,7 @@ def test_dropout_falls_on_sublayer_outputs_and_embedding_sums_only() -> None:
     where = {path for path, module in model.named_modules() if isinstance(module, nn.Dropout)}
     assert where == {
         *(f"{side}.embedding.dropout" for side in ("encoder", "decoder")),
-        *(
-            f"encoder.layers.{n}.{s}_norm.dropout"
-            for n in range(2)
-            for s in ("self_attention", "feed_forward")
-        ),
+        *(f"encoder.layers.{n}.{s}_norm.dropout" for n in range(2) for s in ("self_attention", "feed_forward")),
         *(
             f"decoder.layers.{n}.{s}_norm.dropout"
             for n in range(3)

@@ -148,9 +148,7 @@ def run(where: str, request: pytest.FixtureRequest) -> Iterator[Run]:
     if where == "chromium":
         page = request.getfixturevalue("browser").new_page()
         page.add_script_tag(content=script)
-        yield lambda what, argument: page.evaluate(
-            "([what, argument]) => asked[what](argument)", [what, argument]
-        )
+        yield lambda what, argument: page.evaluate("([what, argument]) => asked[what](argument)", [what, argument])
         page.close()
         return
     with subprocess.Popen(
@@ -225,9 +223,7 @@ def test_every_value_of_random_networks(run: Run, shape: dict[str, Any]) -> None
 LEARN = {"beta1": 0.9, "beta2": 0.98, "epsilon": 1e-9, "clip": 1.0, "label_smoothing": 0.1}
 
 
-def some_batches(
-    count: int, vocabulary: tuple[int, int] = (11, 13)
-) -> list[tuple[list[list[int]], list[list[int]]]]:
+def some_batches(count: int, vocabulary: tuple[int, int] = (11, 13)) -> list[tuple[list[list[int]], list[list[int]]]]:
     """Random ids in texts of different lengths; 0 fills up."""
     draw = random.Random(3)
 
@@ -260,9 +256,7 @@ def test_gradients_are_those_of_pytorch_on_every_parameter(run: Run, shape: dict
     loss.backward()
     assert found["loss"] == pytest.approx(loss.item(), rel=1e-5)
     ours = {one["name"]: numbers(one) for one in found["gradients"]}
-    theirs = {
-        name: value.grad.numpy().ravel() for name, value in model.named_parameters() if value.grad is not None
-    }
+    theirs = {name: value.grad.numpy().ravel() for name, value in model.named_parameters() if value.grad is not None}
     assert {*ours} == {*weights_of(model)}
     for name, expected in theirs.items():
         if name not in ours:
@@ -322,9 +316,7 @@ def test_a_trainer_keeps_some_pairs_apart_and_its_loss_falls(run: Run) -> None:
     assert not tried & learned
     assert all(in_words(date.fromisoformat(text)) == answer for text, answer in found["tried"])
     pairs = [[str(n), str(n)[::-1]] for n in range(100, 160)]
-    found = run(
-        "train", {"about": about, "plan": {**PLAN, "steps": 8, "heads": 2, "pairs": pairs}, "steps": 8}
-    )
+    found = run("train", {"about": about, "plan": {**PLAN, "steps": 8, "heads": 2, "pairs": pairs}, "steps": 8})
     assert found["losses"][-1] < found["losses"][0]
     assert len(found["tried"]) == 6
 
@@ -332,13 +324,7 @@ def test_a_trainer_keeps_some_pairs_apart_and_its_loss_falls(run: Run) -> None:
 @pytest.mark.heavy
 def test_dates_are_learned_from_nothing(run: Run) -> None:
     found = run(
-        "train",
-        {
-            "about": live.described(seq2see.load("dates")),
-            "plan": PLAN,
-            "steps": PLAN["steps"],
-            "counted": True,
-        },
+        "train", {"about": live.described(seq2see.load("dates")), "plan": PLAN, "steps": PLAN["steps"], "counted": True}
     )
     assert found["right"] >= 190
 
@@ -401,13 +387,7 @@ def test_smaller_weights_are_the_numbers_that_they_stand_for(run: Run, bits: int
     data = weights_bytes(small)
     (tmp_path / "model.safetensors").write_bytes(data)
     put_weights(model, read_weights(tmp_path / "model.safetensors"), "weights")
-    argument = {
-        "config": vars(model.config),
-        "weights": packed(data),
-        "source": SOURCE,
-        "target": TARGET,
-        "edits": [],
-    }
+    argument = {"config": vars(model.config), "weights": packed(data), "source": SOURCE, "target": TARGET, "edits": []}
     assert_same(run("forward", argument), recorded(model))
 
 
@@ -477,19 +457,8 @@ def some_texts(count: int) -> list[str]:
     ]
     near = [*"0123456789 -./,'’abcxyzABCÉéßİıΣσςŒœ\u00a0\u200b\u202f\u0301\u0327\ufeff", "ﬁ", "Ⅻ", "５", "٣"]
     pools = [near, near, known]
-    made = [
-        "".join(draw.choice(draw.choice(pools)) for _ in range(draw.randint(1, 24))) for _ in range(count)
-    ]
-    return [
-        *made,
-        *known[::7],
-        "the 29th of August 1958",
-        "5 Jan '45",
-        "May 5 2010",
-        "x" * 81,
-        "  ",
-        "𝟏𝟐 ΟΔΟΣ",
-    ]
+    made = ["".join(draw.choice(draw.choice(pools)) for _ in range(draw.randint(1, 24))) for _ in range(count)]
+    return [*made, *known[::7], "the 29th of August 1958", "5 Jan '45", "May 5 2010", "x" * 81, "  ", "𝟏𝟐 ΟΔΟΣ"]
 
 
 @pytest.mark.parametrize("count", sweep([800, 4000], 1))
@@ -503,17 +472,11 @@ def test_texts_are_prepared_alike(run: Run, tracers: dict[str, Tracer], count: i
     network = tracers["dates"].model.network
     others = {
         "phones": Texts(replace(network.config, task="phones"), Tokenizers(phones, letters), network, None),
-        "features": Texts(
-            replace(network.config, task="features"), Tokenizers(features, letters), network, None
-        ),
+        "features": Texts(replace(network.config, task="features"), Tokenizers(features, letters), network, None),
         "human-dates": seq2see.load("human-dates").texts,
         "dates": tracers["dates"].model.texts,
-        "letters": Texts(
-            replace(network.config, task="letters"), Tokenizers(letters, letters), network, None
-        ),
-        "imported": Texts(
-            replace(network.config, task="imported"), Tokenizers(letters, letters), network, None
-        ),
+        "letters": Texts(replace(network.config, task="letters"), Tokenizers(letters, letters), network, None),
+        "imported": Texts(replace(network.config, task="imported"), Tokenizers(letters, letters), network, None),
     }
     for task, ours in others.items():
         source = ours.tokenizers.source
@@ -589,13 +552,7 @@ CELL = {
 }
 ROWS = {"input": "2025-09-28", "name": "decoder.layers.0.cross_attention.weights", "head": 2}
 MEMORY = {"input": "2025-09-28", "name": "encoder.memory", "row": 4, "fromRow": 6}
-DRAWN = {
-    "attention": "cross",
-    "layer": 1,
-    "head": 3,
-    "row": 9,
-    "shares": [0, 0.05, 0.1, 0, 0, 0, 0, 0.85, 0, 0, 0, 0],
-}
+DRAWN = {"attention": "cross", "layer": 1, "head": 3, "row": 9, "shares": [0, 0.05, 0.1, 0, 0, 0, 0, 0.85, 0, 0, 0, 0]}
 REQUESTS: list[tuple[str, dict[str, Any]]] = [
     ("dates", {"input": "1845-01-05", "beam": 4, "also": ["lens"]}),
     ("dates", {"input": "2025-09-03", "muted": [("cross", 1, 3), ("encoder", 0, 1)], "beam": 2}),
@@ -613,12 +570,8 @@ def test_an_answer_is_described_as_the_server_describes_it(
     where: str, loaded: Run, tracers: dict[str, Tracer], name: str, request_: dict[str, Any]
 ) -> None:
     if name == "en-fr" and where == "chromium" and shutil.which("node"):
-        pytest.skip(
-            "handing 33 MB to a browser takes long: Node reads them here, the browser in tests of the file"
-        )
-    muted = [
-        dict(zip(("attention", "layer", "head"), head, strict=True)) for head in request_.get("muted", [])
-    ]
+        pytest.skip("handing 33 MB to a browser takes long: Node reads them here, the browser in tests of the file")
+    muted = [dict(zip(("attention", "layer", "head"), head, strict=True)) for head in request_.get("muted", [])]
     asked = TraceRequest.model_validate_json(json.dumps({**request_, "muted": muted}))
     expected = describe_trace(tracers[name], asked)
     patches = [patch.model_dump() for patch in asked.patches]
@@ -638,9 +591,7 @@ def test_an_answer_is_described_as_the_server_describes_it(
     for entry in expected["tensors"]:
         value = by_name[entry["name"]]
         assert (value["symbol"], value["sentence"]) == (entry["symbol"], entry["sentence"])
-        theirs = np.frombuffer(data, np.float32, int(np.prod(entry["shape"])), entry["offset"]).reshape(
-            entry["shape"]
-        )
+        theirs = np.frombuffer(data, np.float32, int(np.prod(entry["shape"])), entry["offset"]).reshape(entry["shape"])
         np.testing.assert_allclose(numbers(value), theirs, atol=1e-4, rtol=1e-4, err_msg=entry["name"])
     for ours, theirs in zip(found["steps"], expected["steps"], strict=True):
         assert ours["id"] == theirs["id"]
@@ -663,6 +614,4 @@ def assert_alike(found: Any, expected: Any) -> None:
         for one, other in zip(found, expected, strict=True):
             assert_alike(one, other)
     else:
-        assert found == (
-            pytest.approx(expected, abs=1e-4, rel=1e-3) if isinstance(expected, float) else expected
-        )
+        assert found == (pytest.approx(expected, abs=1e-4, rel=1e-3) if isinstance(expected, float) else expected)

@@ -17,9 +17,7 @@ from seq2see.training.learner import memory_and_logits
 def corpus(seed: int = 0, pairs: int = 60, longer: int = 1) -> tuple[Ragged, Ragged]:
     random = np.random.default_rng(seed)
     return tuple(
-        Ragged.of(
-            [[1, *random.integers(3, 11, times * random.integers(1, 9)).tolist(), 2] for _ in range(pairs)]
-        )
+        Ragged.of([[1, *random.integers(3, 11, times * random.integers(1, 9)).tolist(), 2] for _ in range(pairs)])
         for times in (1, longer)
     )  # type: ignore[return-value]
 
@@ -36,14 +34,8 @@ def test_packed_losses_equal_padded_ones(norm: str) -> None:
     gradients = {name: parameter.grad.clone() for name, parameter in model.named_parameters()}
     model.zero_grad()
 
-    packed = PackedBatches(source, target, (0, 0), 640, seed=0).batch(
-        np.random.default_rng(1).permutation(60)
-    )
-    loss = F.cross_entropy(
-        memory_and_logits(model, packed, packed.masks())[1],
-        packed.target_out,
-        ignore_index=0,
-    )
+    packed = PackedBatches(source, target, (0, 0), 640, seed=0).batch(np.random.default_rng(1).permutation(60))
+    loss = F.cross_entropy(memory_and_logits(model, packed, packed.masks())[1], packed.target_out, ignore_index=0)
     loss.backward()
     assert packed.tokens == padded.tokens
     torch.testing.assert_close(loss, expected, atol=1e-5, rtol=1e-5)
@@ -73,10 +65,7 @@ def test_batches_depend_on_seed_and_step_alone() -> None:
 
 def test_turned_batches_are_those_of_turned_texts() -> None:
     """Tokens between start and end are turned, and each still belongs to its source token."""
-    sources, targets = (
-        [[1, 5, 6, 7, 2], [1, 8, 2], [1, 3, 4, 9, 5, 2]],
-        [[1, 4, 6, 2], [1, 7, 8, 9, 2], [1, 2]],
-    )
+    sources, targets = ([[1, 5, 6, 7, 2], [1, 8, 2], [1, 3, 4, 9, 5, 2]], [[1, 4, 6, 2], [1, 7, 8, 9, 2], [1, 2]])
     places = [[-1, 1, 3, 4], [-1, 1, -1, 1, 2], [-1, 5]]
 
     def both(turn: bool) -> tuple[Ragged, Ragged]:
@@ -92,9 +81,7 @@ def test_turned_batches_are_those_of_turned_texts() -> None:
     as_given, expected = (PackedBatches(*both(turn), (0, 0), 128, seed=1) for turn in (False, True))
     assert torch.equal(as_given.at(0).turned().rows, expected.at(0).rows)
     for rows in ([0], [0, 1, 2]):
-        found, right = (
-            Batches(*both(turn), (0, 0), 10**6, 0).batch(np.array(rows)) for turn in (False, True)
-        )
+        found, right = (Batches(*both(turn), (0, 0), 10**6, 0).batch(np.array(rows)) for turn in (False, True))
         found = found.turned(0)
         for name in ("source", "target_in", "target_out", "places"):
             if name == "target_in":  # what is told after the end does not matter

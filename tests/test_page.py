@@ -218,26 +218,14 @@ def test_tokens_have_their_numbers(open_page: Open, trace: Trace) -> None:
 @pytest.mark.parametrize(
     ("kind", "layer", "head", "name"),
     sweep(
-        [
-            ("cross", 1, 2, "decoder.layers.1.cross_attention"),
-            ("decoder", 0, 1, "decoder.layers.0.self_attention"),
-        ],
-        1,
+        [("cross", 1, 2, "decoder.layers.1.cross_attention"), ("decoder", 0, 1, "decoder.layers.0.self_attention")], 1
     ),
 )
 def test_every_number_of_a_head_is_the_models(
     open_page: Open, trace: Trace, kind: str, layer: int, head: int, name: str
 ) -> None:
     page = open_page(f"kind={kind}&layer={layer}&head={head}&step=4")
-    roles = {
-        "Q": "q",
-        "K": "k",
-        "Q·Kᵀ": "scores",
-        "Q·Kᵀ/√d_k": "scaled",
-        "A": "weights",
-        "V": "v",
-        "Z = A·V": "z",
-    }
+    roles = {"Q": "q", "K": "k", "Q·Kᵀ": "scores", "Q·Kᵀ/√d_k": "scaled", "A": "weights", "V": "v", "Z = A·V": "z"}
     if kind == "decoder":
         roles["masked"] = "masked"
     for title, role in roles.items():
@@ -382,9 +370,7 @@ def test_the_scrubber_moves_everything(open_page: Open, trace: Trace) -> None:
     expect(page.locator('[data-head="cross.0.0"]')).to_have_class(re.compile("chosen"))
     page.keyboard.press("Space")
     expect(page.locator("#play")).to_have_attribute("aria-label", "Pause")
-    expect(page.locator(".chip[aria-current]")).not_to_have_attribute(
-        "data-step", "7"
-    )  # it goes on by itself
+    expect(page.locator(".chip[aria-current]")).not_to_have_attribute("data-step", "7")  # it goes on by itself
     page.keyboard.press("Space")
     expect(page.locator("#play")).to_have_attribute("aria-label", "Play")
     end = page.locator(".chip.special")
@@ -401,9 +387,7 @@ def test_another_token_by_mouse_and_the_difference(open_page: Open) -> None:
     expect(page.locator("#remark")).to_contain_text("1 token forced")
     said = page.locator("#difference .said")
     expect(said).to_have_count(2)
-    assert (
-        said.first.inner_text().replace("·", "") == "January 5, 1845"
-    )  # a dot where the other has a token more
+    assert said.first.inner_text().replace("·", "") == "January 5, 1845"  # a dot where the other has a token more
     forced = page.locator("#answer").inner_text()
     assert forced != "January 5, 1845"
     expect(page.locator("#difference .moved-heads li")).to_have_count(24)
@@ -511,9 +495,7 @@ def test_the_reader_chooses_the_member_that_is_looked_into(open_page: Open) -> N
     assert "member=1" in page.url
     filled(page)
     page.locator("#probabilities").scroll_into_view_if_needed()
-    expect(page.locator("#probabilities .chosen")).to_contain_text(
-        f"{100 * alone.steps()[0].probability:.1f}"
-    )
+    expect(page.locator("#probabilities .chosen")).to_contain_text(f"{100 * alone.steps()[0].probability:.1f}")
     page.locator("#lens").scroll_into_view_if_needed()  # what is fetched later is of the same member
     expect(page.locator("#lens tbody tr").last.locator("td span")).to_have_text(alone.output_tokens)
     page.go_back()
@@ -542,9 +524,7 @@ def test_a_member_reads_the_sentences_that_all_members_have_written(open_page: O
     shares = model.trace("ee", target=model.predict(["ee"])[0], member=1).steps()
     for step in (0, 1):
         page.locator("#step").fill(str(step))
-        expect(page.locator("#probabilities .chosen")).to_contain_text(
-            f"{100 * shares[step].probability:.1f}"
-        )
+        expect(page.locator("#probabilities .chosen")).to_contain_text(f"{100 * shares[step].probability:.1f}")
 
 
 def test_the_beam_is_a_tree_whose_branches_can_be_followed(open_page: Open, model: Seq2Seq) -> None:
@@ -598,9 +578,7 @@ def test_dark_narrow_and_still(open_page: Open, settings: dict[str, Any]) -> Non
     )
     light, dark = (sum(map(int, re.findall(r"\d+", colour))) for colour in (paper, ink))
     assert (light > dark) == (settings.get("color_scheme") != "dark")
-    moves = page.locator("#probabilities .bar i").first.evaluate(
-        "e => getComputedStyle(e).transitionDuration"
-    )
+    moves = page.locator("#probabilities .bar i").first.evaluate("e => getComputedStyle(e).transitionDuration")
     assert (moves in {"0s", ""}) == (settings["reduced_motion"] == "reduce")
 
 
@@ -608,10 +586,7 @@ def test_dark_narrow_and_still(open_page: Open, settings: dict[str, Any]) -> Non
     ("view", "settings"),
     sweep(
         [
-            (
-                "box=decoder.self_attention",
-                {"color_scheme": "dark", "viewport": {"width": 390, "height": 844}},
-            ),
+            ("box=decoder.self_attention", {"color_scheme": "dark", "viewport": {"width": 390, "height": 844}}),
             ("beam=3&muted=cross.1.3&pin=decoder.layers.1.cross_attention.weights~1~7~9", {}),
             ("box=decoder.self_attention", {"color_scheme": "dark"}),
             ("box=decoder.self_attention", {"viewport": {"width": 390, "height": 844}}),
@@ -757,9 +732,7 @@ def test_drawings_can_be_kept_as_svg(open_page: Open, panel: str) -> None:
 # --- norms before, sub-words, too large to be sent whole -----------------------------------------------
 
 
-def test_a_large_model_sends_little_at_first_and_the_rest_when_it_is_looked_at(
-    open_page: Open, other: Trace
-) -> None:
+def test_a_large_model_sends_little_at_first_and_the_rest_when_it_is_looked_at(open_page: Open, other: Trace) -> None:
     page = open_page(f"model=pre&text={SENTENCE}&kind=cross&layer=1&head=1")
     answer(page).to_have_text(other.output)
     base = "decoder.layers.1.cross_attention"
@@ -769,9 +742,7 @@ def test_a_large_model_sends_little_at_first_and_the_rest_when_it_is_looked_at(
         expected = value[:, 1] if role in {"q", "k", "v"} else value[1]
         np.testing.assert_allclose(table(page, title), expected, atol=2e-3, rtol=2e-3, err_msg=role)
     for role in ("weights", "q", "k", "v", "z", "scaled"):
-        page.evaluate(
-            "pin => { location.hash = pin; }", pinned(f"{base}.{role}~1~2~1", "kind=cross&layer=1&head=1")
-        )
+        page.evaluate("pin => { location.hash = pin; }", pinned(f"{base}.{role}~1~2~1", "kind=cross&layer=1&head=1"))
         value = array_of(other, f"{base}.{role}")
         expected = value[2, 1, 1] if role in {"q", "k", "v", "z"} else value[1, 2, 1]
         expect(page.locator("#arithmetic code")).to_contain_text(f"{base}.{role}")
@@ -820,11 +791,7 @@ def test_a_pin_outlives_the_page_though_its_numbers_come_later(open_page: Open, 
         assert "head is off" not in text
         assert_adds_up(page)
         assert name in page.url
-    for beyond in (
-        "decoder.layers.1.feed_forward.hidden~-1~2~96",
-        "encoder.layers.0.nothing~-1~0~0",
-        "*~-1~0~0",
-    ):
+    for beyond in ("decoder.layers.1.feed_forward.hidden~-1~2~96", "encoder.layers.0.nothing~-1~0~0", "*~-1~0~0"):
         page.evaluate("view => { location.hash = view; }", pinned(beyond))
         expect(page).not_to_have_url(re.compile("pin="))
     expect(page.locator("#error")).to_be_empty()
@@ -838,9 +805,7 @@ def test_norms_before_are_told_as_such(open_page: Open, other: Trace) -> None:
         ("decoder.feed_forward_norm", "decoder.layers.1.feed_forward_norm.out", 3, 5),
         ("decoder.norm", "decoder.out", 2, 7),
     ]:
-        page.evaluate(
-            "view => { location.hash = view; }", pinned(f"{name}~-1~{row}~{col}", f"part={part}&layer=1")
-        )
+        page.evaluate("view => { location.hash = view; }", pinned(f"{name}~-1~{row}~{col}", f"part={part}&layer=1"))
         page.wait_for_selector(f'#layer .plane[data-name="{name}"]')
         page.locator(f'#layer .plane[data-name="{name}"]').focus()
         for key in ["ArrowDown"] * row + ["ArrowRight"] * col + ["Enter"]:
@@ -871,9 +836,7 @@ def test_english_to_french(open_page: Open) -> None:
     question = "Where is the train station?"
     answer(page).to_have_text("Où se trouve la gare ?", timeout=20_000)
     filled(page)
-    assert (
-        page.locator("#text").input_value() == question == page.locator("#examples button").first.inner_text()
-    )
+    assert page.locator("#text").input_value() == question == page.locator("#examples button").first.inner_text()
     assert page.locator("#examples button").count() == 5
     assert page.evaluate("(e => e.scrollWidth <= e.clientWidth)(document.querySelector('#text'))")
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
@@ -893,9 +856,7 @@ def test_english_to_french(open_page: Open) -> None:
     assert results[1] == pytest.approx(results[0] / 8, abs=2e-6)  # not in half precision
     assert_adds_up(page)
     name = "encoder.layers.1.feed_forward_norm.out"
-    page.evaluate(
-        "pin => { location.hash += `&part=encoder.feed_forward_norm&pin=${pin}`; }", f"{name}~-1~1~44"
-    )
+    page.evaluate("pin => { location.hash += `&part=encoder.feed_forward_norm&pin=${pin}`; }", f"{name}~-1~1~44")
     page.reload()
     expect(page.locator("#arithmetic code")).to_contain_text(name)
     expect(page.locator("#arithmetic .result")).to_have_count(1)
@@ -929,10 +890,7 @@ def test_a_glossary_holds_the_answer(open_page: Open) -> None:
     assert "".join(chosen) == "Oùestl'aérogare?<eos>"  # what is traced is this answer
     page.reload()
     answer(page).to_have_text("Où est l'aérogare ?")
-    for terms, said in (
-        ("gare = a\ngare = b", "“gare” twice"),
-        ("gare = a\nGare = b", "contradicts an earlier one"),
-    ):
+    for terms, said in (("gare = a\ngare = b", "“gare” twice"), ("gare = a\nGare = b", "contradicts an earlier one")):
         page.locator("#terms").fill(terms)
         use.click()
         expect(page.locator("#error")).to_contain_text(said)
@@ -942,7 +900,9 @@ def test_a_glossary_holds_the_answer(open_page: Open) -> None:
     expect(page.locator("#error")).to_be_empty()
 
 
-LETTER = "Dear Tom,\n\nWhere is the station?  The bill comes to $23.50.\n - Call 555-123-4567!\n\nRegards,\nXqzvw Wkjh\n"
+LETTER = (
+    "Dear Tom,\n\nWhere is the station?  The bill comes to $23.50.\n - Call 555-123-4567!\n\nRegards,\nXqzvw Wkjh\n"
+)
 
 
 def test_a_whole_text_is_shown_sentence_by_sentence_and_each_can_be_looked_into(open_page: Open) -> None:
@@ -1195,9 +1155,7 @@ def test_the_last_of_many_quick_changes_stays(open_page: Open) -> None:
 
 
 @pytest.mark.heavy
-def test_a_large_models_file_holds_every_head(
-    open_page: Open, folder: Path, other: Trace, tmp_path: Path
-) -> None:
+def test_a_large_models_file_holds_every_head(open_page: Open, folder: Path, other: Trace, tmp_path: Path) -> None:
     path = tmp_path / "large.html"
     path.write_text(saved_page("pre", seq2see.load(folder), SENTENCE), encoding="utf-8")
     page = open_page("kind=encoder&layer=2&head=1&step=3", url=path.as_uri())
@@ -1220,11 +1178,7 @@ def test_a_large_models_file_holds_every_head(
         expect(page.locator("#arithmetic .result")).to_have_count(lines)
         values = array_of(other, name)
         value = (
-            values[row, col]
-            if head < 0
-            else values[head, row, col]
-            if "weights" in name
-            else values[row, head, col]
+            values[row, col] if head < 0 else values[head, row, col] if "weights" in name else values[row, head, col]
         )
         assert arithmetic(page)[0] == pytest.approx(float(value), abs=2e-6), name
         assert_adds_up(page)
@@ -1236,8 +1190,7 @@ def test_a_notebook_shows_the_page_in_a_frame(open_page: Open, model: Seq2Seq, t
     trace = model.trace("1845-01-05", edit=edit)
     path = tmp_path / "notebook.html"
     path.write_text(
-        f"<!doctype html><p id='probabilities'><b class='bar'>.</b></p>{trace._repr_html_()}",
-        encoding="utf-8",
+        f"<!doctype html><p id='probabilities'><b class='bar'>.</b></p>{trace._repr_html_()}", encoding="utf-8"
     )
     frame = open_page(url=path.as_uri()).frame_locator("iframe")
     expect(frame.locator("#answer")).to_have_text(trace.output)
@@ -1257,9 +1210,7 @@ def test_the_arithmetic_of_models_of_others(open_page: Open, tmp_path: Path, pos
         output_bias=True, max_length=14,
     )  # fmt: skip
     torch.manual_seed(5)
-    model = Seq2Seq(
-        Config("words", config, TrainingConfig()), Tokenizers.one(tokenizer), network_of(config).eval()
-    )
+    model = Seq2Seq(Config("words", config, TrainingConfig()), Tokenizers.one(tokenizer), network_of(config).eval())
     traced = model.trace("abc")
     path = tmp_path / "page.html"
     path.write_text(single_file(describe_model("small", model.config, "", None), traced), encoding="utf-8")
@@ -1309,9 +1260,7 @@ def test_a_server_has_the_puzzles_too(open_page: Open) -> None:
     page = open_page("puzzle=6")
     card = page.locator("#puzzle")
     expect(card).to_contain_text("6 of 12")
-    page.evaluate(
-        "() => { location.hash += '&muted=encoder.1.0~encoder.1.1~cross.1.1~cross.0.0~encoder.0.3'; }"
-    )
+    page.evaluate("() => { location.hash += '&muted=encoder.1.0~encoder.1.1~cross.1.1~cross.0.0~encoder.0.3'; }")
     expect(card.locator(".done")).to_contain_text("all ten dates are right", timeout=30_000)
 
 

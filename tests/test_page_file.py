@@ -60,20 +60,12 @@ def open_file(context_of: Callable[..., BrowserContext], files: dict[str, Path])
 
     def open_(name: str | Path = "dates", view: str = "", **settings: Any) -> Page:
         page = context_of(
-            **{
-                "viewport": {"width": 1280, "height": 900},
-                "offline": True,
-                "reduced_motion": "reduce",
-                **settings,
-            }
+            **{"viewport": {"width": 1280, "height": 900}, "offline": True, "reduced_motion": "reduce", **settings}
         ).new_page()
         pages.append(page)
         page.add_init_script(LONG)
         page.set_default_timeout(PATIENCE)
-        page.on(
-            "console",
-            lambda message: message.type in {"error", "warning"} and faults.append(message.text),
-        )
+        page.on("console", lambda message: message.type in {"error", "warning"} and faults.append(message.text))
         page.on("pageerror", lambda error: faults.append(str(error)))
         file = name if isinstance(name, Path) else files[name]
         page.goto(f"{file.as_uri()}#{view}")
@@ -214,14 +206,7 @@ def test_what_is_typed_is_answered_while_it_is_typed(open_file: Open, model: Seq
     expect(page.locator("#error")).to_be_empty()
     trace = model.trace("2025-09-03")
     page.locator("#head").scroll_into_view_if_needed()
-    for title, role in {
-        "Q": "q",
-        "K": "k",
-        "Q·Kᵀ": "scores",
-        "A": "weights",
-        "V": "v",
-        "Z = A·V": "z",
-    }.items():
+    for title, role in {"Q": "q", "K": "k", "Q·Kᵀ": "scores", "A": "weights", "V": "v", "Z = A·V": "z"}.items():
         value = array_of(trace, f"decoder.layers.1.cross_attention.{role}")
         expected = value[:, 2] if role in "qkvz" else value[2]
         np.testing.assert_allclose(table(page, title), expected, atol=6e-5, rtol=0.06, err_msg=role)
@@ -310,18 +295,14 @@ def test_a_text_is_translated_sentence_by_sentence_without_a_server(open_file: O
 
 
 @pytest.mark.parametrize("bits", [32, 8])
-def test_a_file_holds_one_member_of_an_ensemble_and_says_so(
-    open_file: Open, tmp_path: Path, bits: int
-) -> None:
+def test_a_file_holds_one_member_of_an_ensemble_and_says_so(open_file: Open, tmp_path: Path, bits: int) -> None:
     model, file = several_models(), tmp_path / "page.html"
     file.write_text(live_page("several", model, "ee", bits, member=1), encoding="utf-8")
     page = open_file(file)
     for text in ("ee", "bcd"):
         page.locator("#text").fill(text)
         answer(page).to_have_text(model.trace(text, member=1).output)
-        expect(page.locator("#remark")).to_contain_text(
-            "This is member 1 of 3; the ensemble may answer otherwise."
-        )
+        expect(page.locator("#remark")).to_contain_text("This is member 1 of 3; the ensemble may answer otherwise.")
     expect(page.locator("#member")).to_be_hidden()
     page.evaluate("() => { location.hash = 'step=1'; }")
     expect(page.locator("#step")).to_have_value("1")
@@ -415,16 +396,12 @@ def test_long_sentences_stay_legible(open_file: Open) -> None:
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
     page.locator(".chip").nth(40).click()
     page.wait_for_selector("#head .arcs .query.strong")
-    strong, frame = (
-        page.locator(place).bounding_box() for place in ("#head .arcs .query.strong", "#head .arcs")
-    )
+    strong, frame = (page.locator(place).bounding_box() for place in ("#head .arcs .query.strong", "#head .arcs"))
     assert frame["x"] <= strong["x"] <= frame["x"] + frame["width"]  # the arcs follow
     page.keyboard.press("Space")  # on the token that was clicked
     expect(page.locator("#play")).to_have_attribute("aria-label", "Pause")
     page.keyboard.press("Space")
-    assert page.locator("#text").evaluate(
-        "text => text.scrollHeight <= text.clientHeight + 2"
-    )  # nothing is cut
+    assert page.locator("#text").evaluate("text => text.scrollHeight <= text.clientHeight + 2")  # nothing is cut
 
 
 #: Move to a step; return whether the probabilities followed, and whether a flight began, before anything else happened.
@@ -652,9 +629,7 @@ def test_the_puzzles_begin_with_a_button_and_lead_on(open_file: Open) -> None:
     assert page.evaluate("() => document.body.scrollWidth <= innerWidth")
     for topic, month in (("Positions", "January"), ("Attention", "July"), ("Masks", "January")):
         card.get_by_role("button", name="Next").click()
-        expect(card.locator(".noted")).to_have_text(
-            f"The date above is now 1845-0{7 if month == 'July' else 1}-05."
-        )
+        expect(card.locator(".noted")).to_have_text(f"The date above is now 1845-0{7 if month == 'July' else 1}-05.")
         expect(card.locator("h2")).to_have_text(topic)
         answer(page).to_have_text(f"{month} 5, 1845")
         expect(card.locator(".done")).to_have_count(0)
@@ -690,9 +665,7 @@ def test_puzzles_are_offered_only_for_the_model_that_they_were_measured_on(
 # --- the tour ------------------------------------------------------------------------------------------
 
 
-def test_the_tour_by_keyboard_lets_the_reader_act_and_says_what_is_true(
-    open_file: Open, model: Seq2Seq
-) -> None:
+def test_the_tour_by_keyboard_lets_the_reader_act_and_says_what_is_true(open_file: Open, model: Seq2Seq) -> None:
     page = open_file()
     page.get_by_role("button", name="Take the tour").click()
     card, task = page.locator("#tour"), page.locator("#tour .task")
@@ -720,9 +693,7 @@ def test_the_tour_by_keyboard_lets_the_reader_act_and_says_what_is_true(
     page.keyboard.press("Enter")
     expect(card).to_contain_text("2 of 5")
     assert weights[:, 12, 2].argmax() == 3  # of all heads of both layers
-    expect(card).to_contain_text(
-        f"head 3 of layer 1 spends {100 * weights[3, 12, 2]:.1f}% of its attention on the 8"
-    )
+    expect(card).to_contain_text(f"head 3 of layer 1 spends {100 * weights[3, 12, 2]:.1f}% of its attention on the 8")
     gate = page.locator('[data-gate="cross.1.3"]')
     gate.focus()
     page.keyboard.press("Space")
@@ -776,9 +747,7 @@ def test_what_the_tour_asks_for_is_in_sight(open_file: Open, size: tuple[int, in
     expect(page.locator("#tour .task")).to_have_class(re.compile("done"))
 
 
-@pytest.mark.parametrize(
-    "view", ["tour=1", "tour=2&step=12&muted=cross.1.3", "tour=5", "puzzle=5", "puzzle=9"]
-)
+@pytest.mark.parametrize("view", ["tour=1", "tour=2&step=12&muted=cross.1.3", "tour=5", "puzzle=5", "puzzle=9"])
 def test_a_card_leaves_room_for_the_bars_of_the_flight(open_file: Open, view: str) -> None:
     page = open_file(view=view, viewport={"width": 1280, "height": 860})
     expect(page.locator(".tour:visible")).to_have_count(1)
@@ -865,9 +834,7 @@ def test_the_flight_shows_the_models_numbers(open_file: Open, model: Seq2Seq) ->
     tall = (
         page.locator("#zoom .seeks")
         .last.locator(".bits i")
-        .evaluate_all(
-            "bits => bits.map(bit => [bit.className, parseInt(bit.style.getPropertyValue('--tall'))])"
-        )
+        .evaluate_all("bits => bits.map(bit => [bit.className, parseInt(bit.style.getPropertyValue('--tall'))])")
     )
     assert [kind == "minus" for kind, _ in tall] == [value < 0 for value in z]
     assert np.argmax([height for _, height in tall]) == np.abs(z).argmax()
@@ -900,16 +867,12 @@ def test_gates_say_what_holds_for_the_letter(open_file: Open, model: Seq2Seq) ->
     for step in (0, 12):
         page.locator(f'.chip[data-step="{step}"]').click()
         for layer in range(2):
-            for head, row in enumerate(
-                array_of(trace, f"decoder.layers.{layer}.cross_attention.weights")[:, step]
-            ):
+            for head, row in enumerate(array_of(trace, f"decoder.layers.{layer}.cross_attention.weights")[:, step]):
                 token = trace.source_tokens[row.argmax()]
                 sign = {"<sos>": "▸", "<eos>": "∎"}.get(token, token)
                 gate = page.locator(f'[data-gate="cross.{layer}.{head}"]')
                 expect(gate.locator("small")).to_have_text(f"{100 * row.max():.0f}% on ‘{sign}’")
-                named = (
-                    f"Gate: head {head} of layer {layer}, {100 * row.max():.0f}% of its attention on ‘{sign}’"
-                )
+                named = f"Gate: head {head} of layer {layer}, {100 * row.max():.0f}% of its attention on ‘{sign}’"
                 expect(gate).to_have_attribute("aria-label", named)
 
 
@@ -1025,9 +988,7 @@ def test_a_thread_is_zoomed_into_where_it_is_pointed_at(open_file: Open) -> None
         2,
     ),
 )  # fmt: skip
-def test_the_flight_is_drawn_again_when_the_next_stop_leaves_the_zoom(
-    open_file: Open, view: str, motion: str
-) -> None:
+def test_the_flight_is_drawn_again_when_the_next_stop_leaves_the_zoom(open_file: Open, view: str, motion: str) -> None:
     page = open_file(view=view, reduced_motion=motion)
     expect(page.locator("#zoom .unfold")).to_be_visible()
     card = page.locator("#tour" if view.startswith("tour") else "#puzzle")
@@ -1166,9 +1127,7 @@ def test_pairs_of_ones_own_are_learned(
     sent.goto(file.as_uri())
     expect(sent.locator(".gate")).to_have_count(4)
     expect(sent.locator("#answer")).to_have_text(said)
-    expect(sent.locator("#does")).to_have_text(
-        re.compile("some that it does not learn from")
-    )  # and no longer dates
+    expect(sent.locator("#does")).to_have_text(re.compile("some that it does not learn from"))  # and no longer dates
     sent.close()
 
 
@@ -1236,9 +1195,7 @@ def test_heads_are_ranked_by_what_the_answer_loses(open_file: Open, model: Seq2S
     before = model.trace("1845-01-05")
     edit = {f"decoder.layers.{layer}.self_attention.z": mute_head(int(head))}
     after = model.trace("1845-01-05", target=before.output, edit=edit)
-    lost = sum(
-        a.log_probability - b.log_probability for a, b in zip(before.steps(), after.steps(), strict=True)
-    )
+    lost = sum(a.log_probability - b.log_probability for a, b in zip(before.steps(), after.steps(), strict=True))
     assert fall == pytest.approx(lost, abs=0.02)
     page.get_by_role("button", name="this token, ‘J’").click()
     page.locator(".chip").nth(12).click()  # the 8 of the year, which the head that copies fetches

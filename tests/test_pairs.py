@@ -54,9 +54,7 @@ def test_two_parallel_files(tmp_path: Path) -> None:
     corpus = read_pairs([source, target])
     assert corpus.pairs == [("one", "un"), ("two", "deux"), ("three", "trois")]
     assert corpus.lines == [1, 3, 4]
-    assert [str(fault) for fault in corpus.faults] == [
-        "line 2: has an empty source ('rien' is the other side)"
-    ]
+    assert [str(fault) for fault in corpus.faults] == ["line 2: has an empty source ('rien' is the other side)"]
     write(tmp_path / "short.fr", "un\n")
     with pytest.raises(UserError, match=r"short\.fr ends after line 1, but train\.en\.gz has more"):
         read_pairs([source, tmp_path / "short.fr"])
@@ -64,9 +62,7 @@ def test_two_parallel_files(tmp_path: Path) -> None:
 
 def test_the_tatoeba_export_and_other_further_columns(tmp_path: Path) -> None:
     notes = "CC-BY 2.0 (France) Attribution: tatoeba.org #1 (CM) & #2 (sacredceltic)"
-    corpus = read_pairs(
-        [write(tmp_path / "fra.txt", f"Go.\tVa !\t{notes}\nHi.\tSalut.\t{notes}\nRun!\tCours !\n")]
-    )
+    corpus = read_pairs([write(tmp_path / "fra.txt", f"Go.\tVa !\t{notes}\nHi.\tSalut.\t{notes}\nRun!\tCours !\n")])
     assert corpus.pairs == [("Go.", "Va !"), ("Hi.", "Salut.")]
     assert corpus.columns == 3
     assert [str(fault) for fault in corpus.faults] == ["line 3: has 2 columns where most rows have 3"]
@@ -106,22 +102,13 @@ def test_a_bad_row_is_skipped_and_named_or_refused(row: bytes, reason: str, tmp_
 
 
 def test_bad_csv_and_json_rows(tmp_path: Path) -> None:
-    corpus = read_pairs(
-        [write(tmp_path / "a.csv", b'a,b\n"x" y,z\nc\nd,\xff\n"e\nf",g\nh,"never closed\ni,j\n')]
-    )
+    corpus = read_pairs([write(tmp_path / "a.csv", b'a,b\n"x" y,z\nc\nd,\xff\n"e\nf",g\nh,"never closed\ni,j\n')])
     assert corpus.pairs == [("a", "b"), ("e f", "g")]
     assert [fault.line for fault in corpus.faults] == [2, 3, 4, 8]
     assert "never closed" in corpus.faults[-1].reason
     assert read_pairs([write(tmp_path / "b.csv", "a;b\nc, d;e\n")]).pairs == [("a", "b"), ("c, d", "e")]
     assert read_pairs([write(tmp_path / "c.csv", "a;b,c\n")]).pairs == [("a;b", "c")]
-    lines = [
-        '{"en": "a", "fr": "b", "id": 3}',
-        "[1]",
-        "nonsense",
-        '{"en": "c"}',
-        '{"fr": "e", "en": "d"}',
-        "",
-    ]
+    lines = ['{"en": "a", "fr": "b", "id": 3}', "[1]", "nonsense", '{"en": "c"}', '{"fr": "e", "en": "d"}', ""]
     corpus = read_pairs([write(tmp_path / "c.jsonl", "\n".join(lines) + "\n\n")])
     assert corpus.pairs == [("a", "b"), ("d", "e")]
     assert [fault.line for fault in corpus.faults] == [2, 3, 4, 6, 7]
@@ -161,9 +148,7 @@ def test_a_file_that_unpacks_to_far_more_than_its_size_is_refused(
     for data in (b"a\tb\n" * 2000, b"a\t" + b"b" * 8000):  # many lines, or one that is read in parts
         with pytest.raises(UserError, match=r"a\.tsv unpacks to more than 2 times its size \(at line"):
             read_pairs([write(tmp_path / "a.tsv", gzip.compress(data))])
-    assert (
-        len(read_pairs([write(tmp_path / "a.tsv", gzip.compress(b"a\tb\n" * 250))]).pairs) == 250
-    )  # 1,000 bytes
+    assert len(read_pairs([write(tmp_path / "a.tsv", gzip.compress(b"a\tb\n" * 250))]).pairs) == 250  # 1,000 bytes
 
 
 def test_a_missing_file_and_too_many_are_refused(tmp_path: Path) -> None:
@@ -193,9 +178,7 @@ def test_given_parts_are_taken_as_they_are() -> None:
     parts = split([*pairs, pairs[0]], **given)
     assert (parts.validation, parts.test) == (given["validation"], given["test"])
     assert parts.train == [*pairs, pairs[0]]  # equal rows count as often as they are there
-    assert [
-        seen_in({source for source, _ in parts.train}, part) for part in (parts.validation, parts.test)
-    ] == [7, 1]
+    assert [seen_in({source for source, _ in parts.train}, part) for part in (parts.validation, parts.test)] == [7, 1]
     assert split(pairs, **given, unseen=True).train == pairs[8:]
     part = split(pairs, validation=pairs[:7])
     assert not {source for source, _ in part.train} & {source for source, _ in part.test}
@@ -301,9 +284,7 @@ def test_the_commands_take_a_dataset(hub: list[tuple[object, ...]]) -> None:
     assert "1 of 1 test sources are also in the training" in done.output
 
 
-def test_a_large_dataset_is_told_by_its_rows(
-    hub: list[tuple[object, ...]], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_large_dataset_is_told_by_its_rows(hub: list[tuple[object, ...]], monkeypatch: pytest.MonkeyPatch) -> None:
     assert not shards.is_large([Path("hf:books:en-fr")])
     monkeypatch.setattr(shards, "LARGE", 700)
     assert shards.is_large([Path("hf:books:en-fr")])

@@ -77,9 +77,7 @@ def test_each_part_has_its_answers(given: Path, tmp_path: Path) -> None:
     assert names == {"a.txt.gz", "b.txt.gz", "c.txt", parts.NOTE, ".lock"}
 
 
-def test_finished_parts_are_passed_over_and_half_written_ones_never_count(
-    given: Path, tmp_path: Path
-) -> None:
+def test_finished_parts_are_passed_over_and_half_written_ones_never_count(given: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     assert predict("--file", given / "*.*", "--out", out, "--json") == "0"
     before = (out / "a.jsonl.gz").stat().st_ino, (out / "b.jsonl.gz").read_bytes()
@@ -153,9 +151,7 @@ def test_a_line_without_a_text_is_refused_and_keeps_its_place(tmp_path: Path) ->
     assert all("The line has no text" in one["error"] for one in found[2:4])
 
 
-def test_bad_orders_are_told_in_one_sentence(
-    given: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_bad_orders_are_told_in_one_sentence(given: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     out, other = tmp_path / "out", tmp_path / "other"
     other.mkdir()
     (other / "mine.txt").write_text("")
@@ -337,9 +333,7 @@ def test_a_cluster_gives_the_same_answers_and_a_killed_worker_loses_and_doubles_
 
 
 @pytest.mark.heavy
-def test_a_killed_run_goes_on_with_the_parts_that_are_not_whole(
-    cluster: str, large: Path, tmp_path: Path
-) -> None:
+def test_a_killed_run_goes_on_with_the_parts_that_are_not_whole(cluster: str, large: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     command = [sys.executable, "-m", "seq2see", "predict", "--file", str(large / "*.gz"), "--out", str(out)]
     with subprocess.Popen([*command, "--ray", cluster], stderr=subprocess.DEVNULL) as process:

@@ -75,9 +75,7 @@ def test_texts_that_come_in_another_order_have_no_places() -> None:
     random = Random(1)
     texts = [[random.randrange(3, 13) for _ in range(random.randint(4, 8))] for _ in range(200)]
     reversed_ = [(text, [letter + 20 for letter in text[::-1]]) for text in texts]
-    assert (
-        with_places(*sides([(text, [letter + 20 for letter in text]) for text in texts])).places is not None
-    )
+    assert with_places(*sides([(text, [letter + 20 for letter in text]) for text in texts])).places is not None
     assert with_places(*sides(reversed_)).places is None
     assert with_places(*sides([([3], [23] * 5)])).places is None  # nothing is aligned
 
@@ -123,21 +121,13 @@ def test_places_follow_their_rows() -> None:
     for row in range(len(sources.lengths)):
         letters, sounds, places = (
             values[side.offsets[row] : side.offsets[row + 1]].tolist()
-            for side, values in (
-                (sources, sources.values),
-                (targets, targets.values),
-                (targets, targets.places),
-            )
+            for side, values in ((sources, sources.values), (targets, targets.values), (targets, targets.places))
         )
         ends = [place for place, sound in zip(places, sounds, strict=True) if sound == 2]
         assert [letters[place] for place in ends] == [2, 2]
         assert ends == [letters.index(2), len(letters) - 1]
-        single = [
-            (letters[place], sound) for place, sound in zip(places, sounds, strict=True) if sound in (23, 24)
-        ]
-        assert all(
-            letter + 20 == sound for letter, sound in single
-        )  # these letters are spoken as they are written
+        single = [(letters[place], sound) for place, sound in zip(places, sounds, strict=True) if sound in (23, 24)]
+        assert all(letter + 20 == sound for letter, sound in single)  # these letters are spoken as they are written
 
 
 def added_by(settings: TrainingConfig) -> tuple[Transformer, Batch, float]:
@@ -196,10 +186,7 @@ def test_nothing_is_guided_where_the_sides_do_not_come_in_order() -> None:
     texts = ["".join(drawn.sample(LETTERS, 6)) for _ in range(200)]
     config = Config("pairs", small_model(source_vocabulary=tokenizer.size, target_vocabulary=tokenizer.size).config,
                     TrainingConfig.of(guided=1.0, guided_memory=0.5))  # fmt: skip
-    for pairs, guided in (
-        ([(text, text) for text in texts], 1.0),
-        ([(text, text[::-1]) for text in texts], 0.0),
-    ):
+    for pairs, guided in (([(text, text) for text in texts], 1.0), ([(text, text[::-1]) for text in texts], 0.0)):
         trainer = Trainer(config, tokenizers, pairs, pairs[:5])
         assert trainer.learner.settings.guided == guided
         assert trainer.learner.settings.guided_memory == guided / 2
@@ -267,11 +254,7 @@ def test_chained_pairs_are_added_to_each_epoch() -> None:
     assert len(target.lengths) == len(ends)
 
 
-FORMS = [
-    ("gabbelhuff <V> <PST>", "gabbelhuffte"),
-    ("stranomi <V> <PTCP>", "gestranomit"),
-    ("af <V> <PST>", "og"),
-]
+FORMS = [("gabbelhuff <V> <PST>", "gabbelhuffte"), ("stranomi <V> <PTCP>", "gestranomit"), ("af <V> <PST>", "og")]
 
 
 def cut_forms() -> tuple[tuple[Ragged, Ragged], tuple[Tokenizer, Tokenizer]]:
@@ -310,9 +293,7 @@ def test_invented_stems_are_the_same_on_both_sides() -> None:
     assert len(seen) > 5
     unchanged = invented(given, 0.0, np.random.default_rng(1))
     assert np.array_equal(unchanged[0].values, given[0].values)
-    assert [rows(side) for side in given] == [
-        rows(side) for side in cut_forms()[0]
-    ]  # the data stay as they are
+    assert [rows(side) for side in given] == [rows(side) for side in cut_forms()[0]]  # the data stay as they are
 
 
 def test_training_invents_stems() -> None:

@@ -62,9 +62,7 @@ def all_can_be_read(figure: Figure) -> None:
             assert place.x1 <= right, name
             assert place.y1 <= top, name
             assert not [other for other, taken in shown.items() if overlap(place, taken)], name
-            assert not [
-                box for box in boxes if 0.5 < overlap(place, box) < place.width * place.height - 0.5
-            ], name
+            assert not [box for box in boxes if 0.5 < overlap(place, box) < place.width * place.height - 0.5], name
             shown[name] = place
 
 
@@ -102,12 +100,7 @@ def test_tokens_are_made_visible() -> None:
 
 
 def test_numbers_have_a_true_minus_sign() -> None:
-    assert [style.as_number(x) for x in (-1.234, -0.001, float("-inf"), 2.0)] == [
-        "−1.23",
-        "0.00",
-        "−∞",
-        "2.00",
-    ]
+    assert [style.as_number(x) for x in (-1.234, -0.001, float("-inf"), 2.0)] == ["−1.23", "0.00", "−∞", "2.00"]
 
 
 def test_lightness_of_the_magnitude_map_falls_evenly() -> None:
@@ -235,10 +228,7 @@ def test_tokens_stand_above_their_ids_and_padding_is_hatched() -> None:
     ax = pictures.plot_tokens({"target": (tokenizer.tokens(ids), ids)})
     figure_of(ax)
     shown = ["<sos>", *"May␣1", "<eos>", "<pad>"]
-    assert texts(ax) == [
-        "target",
-        *(text for pair in zip(shown, map(str, ids), strict=True) for text in pair),
-    ]
+    assert texts(ax) == ["target", *(text for pair in zip(shown, map(str, ids), strict=True) for text in pair)]
     assert [patch.get_hatch() is not None for patch in ax.patches] == [False] * 7 + [True]
 
 
@@ -298,20 +288,13 @@ def test_embedding_sum_shows_three_matrices() -> None:
 
 @pytest.mark.parametrize("width", [4, 64])
 def test_projection_shows_q_k_and_v_with_numbers_where_they_fit(width: int) -> None:
-    x, q, k, v = (
-        np.random.default_rng(i).normal(size=(12, n)) for i, n in enumerate((16, width, width, width))
-    )
+    x, q, k, v = (np.random.default_rng(i).normal(size=(12, n)) for i, n in enumerate((16, width, width, width)))
     ax = pictures.plot_projection(x, q, k, v, SOURCE)
     figure_of(ax)
     meshes = [mesh.get_array() for mesh in ax.collections if isinstance(mesh, QuadMesh)]
     for mesh, expected in zip(meshes, (x, q, k, v), strict=True):
         np.testing.assert_array_equal(mesh, expected)
-    assert [name for name in ("X", "$W^Q$", "$W^K$", "$W^V$") if name in texts(ax)] == [
-        "X",
-        "$W^Q$",
-        "$W^K$",
-        "$W^V$",
-    ]
+    assert [name for name in ("X", "$W^Q$", "$W^K$", "$W^V$") if name in texts(ax)] == ["X", "$W^Q$", "$W^K$", "$W^V$"]
     assert (style.as_number(q[3, 2]) in texts(ax)) is (width == 4)
 
 
@@ -363,11 +346,7 @@ def test_attention_block_has_the_shapes_of_a_head() -> None:
     ax = architecture.plot_attention_block(config_of("base", d_k=16))
     figure_of(ax)
     assert "÷ √16 = ÷ 4" in texts(ax)
-    assert [text for text in texts(ax) if text in ("T × 16", "S × 16", "S × 64")] == [
-        "T × 16",
-        "S × 16",
-        "S × 64",
-    ]
+    assert [text for text in texts(ax) if text in ("T × 16", "S × 16", "S × 64")] == ["T × 16", "S × 16", "S × 64"]
 
 
 @pytest.mark.parametrize(("heads", "cards"), [(1, 1), (4, 4), (16, 8)])
@@ -383,8 +362,7 @@ def test_multi_head_shows_the_heads(heads: int, cards: int) -> None:
 
 
 RECORDS = [
-    {"step": step, "loss": 2 / step, "validation_loss": 1 / step, "exact_match": step / 400}
-    for step in (100, 200, 400)
+    {"step": step, "loss": 2 / step, "validation_loss": 1 / step, "exact_match": step / 400} for step in (100, 200, 400)
 ]
 
 
@@ -424,13 +402,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     torch.manual_seed(1)
     shape = config_of("document", source_vocabulary=68, target_vocabulary=68, norm="pre")
     config = Config(task="pairs", model=shape, training=TrainingConfig())
-    write(
-        path,
-        config,
-        Tokenizers.one(Tokenizer.characters()),
-        weights_bytes(weights_of(Transformer(shape))),
-        "",
-    )
+    write(path, config, Tokenizers.one(Tokenizer.characters()), weights_bytes(weights_of(Transformer(shape))), "")
     (path / "log.jsonl").write_text("".join(json.dumps(record) + "\n" for record in RECORDS))
     return path
 
@@ -447,9 +419,7 @@ def run(*arguments: str | Path) -> str:
 
 
 @pytest.mark.parametrize("kind", [*plot.KINDS])
-def test_every_kind_makes_a_picture(
-    kind: str, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_every_kind_makes_a_picture(kind: str, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     drawn, save = list[Figure](), Figure.savefig
     monkeypatch.setattr(Figure, "savefig", lambda self, *a, **k: (drawn.append(self), save(self, *a, **k)))
     run(kind, "--model", folder, "--text", "J", "--length", 8, "--out", tmp_path / "p.svg")
@@ -470,22 +440,14 @@ def test_the_ending_chooses_the_format_and_pictures_repeat(suffix: str, magic: b
 
 
 @pytest.mark.parametrize("name", ["encoder", "decoder", "cross"])
-def test_the_three_attentions_are_the_traced_ones(
-    name: str, folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_three_attentions_are_the_traced_ones(name: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from seq2see.seq2seq import load
 
     drawn: list[np.ndarray] = []
-    monkeypatch.setattr(
-        plot, "_save", lambda figure, path, format: drawn.append(figure.axes[0].images[0].get_array())
-    )
+    monkeypatch.setattr(plot, "_save", lambda figure, path, format: drawn.append(figure.axes[0].images[0].get_array()))
     run("attention", "--model", folder, "--attention", name, "--layer", 1, "--head", 2)
     traced = load(folder).trace("1845-01-05")
-    value = {
-        "encoder": "encoder.layers.1.self",
-        "decoder": "decoder.layers.1.self",
-        "cross": "decoder.layers.1.cross",
-    }
+    value = {"encoder": "encoder.layers.1.self", "decoder": "decoder.layers.1.self", "cross": "decoder.layers.1.cross"}
     np.testing.assert_array_equal(drawn[0], traced[f"{value[name]}_attention.weights"][2].double())
 
 

@@ -76,9 +76,7 @@ def test_windows_that_are_answered_at_once_keep_their_order(monkeypatch: pytest.
         list(command._answered(form, iter(texts)))
 
 
-def test_a_large_model_on_a_cpu_stores_its_answers_after_some_seconds(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_large_model_on_a_cpu_stores_its_answers_after_some_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
     """A window of 8,192 sentences takes minutes there: after a kill, --resume would find nothing."""
     monkeypatch.setattr(command.Job, "answers", lambda self, window: [Answer(text, text) for text in window])
     sizes = {}
@@ -92,22 +90,16 @@ def test_a_large_model_on_a_cpu_stores_its_answers_after_some_seconds(
 
 def test_a_repair_of_many_sentences_of_a_line_is_told_once(monkeypatch: pytest.MonkeyPatch) -> None:
     repaired = Answer(
-        "x",
-        "y",
-        repairs=["a second search was made", "a number was inserted"] * 2 + ["a second search was made"],
+        "x", "y", repairs=["a second search was made", "a number was inserted"] * 2 + ["a second search was made"]
     )
     monkeypatch.setattr(command.Job, "answers", lambda self, window: [repaired])
     job, told = command.Asked("dates", Options(beam=1)).job(), list[str]()
     with command.Writer(None, False) as out:
-        command.answer_all(
-            job, ["x"], "line", out, nullcontext(), command.Unsure(None, None), tell=told.append
-        )
+        command.answer_all(job, ["x"], "line", out, nullcontext(), command.Unsure(None, None), tell=told.append)
     assert told == ["line 1: a second search was made (3 times); a number was inserted (2 times)."]
 
 
-def test_a_document_and_the_name_of_a_file_are_remarked_on(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_document_and_the_name_of_a_file_are_remarked_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     Path("page.html").write_text("<p>Hello.</p>\n")
     invoke = CliRunner().invoke
@@ -125,9 +117,7 @@ def test_a_document_and_the_name_of_a_file_are_remarked_on(
 def test_a_killed_run_is_gone_on_with(tmp_path: Path) -> None:
     out = tmp_path / "out.txt"
     part = tmp_path / "out.txt.part"
-    process = subprocess.Popen(
-        [sys.executable, "-m", "seq2see", "predict", "--out", str(out)], stdin=subprocess.PIPE
-    )
+    process = subprocess.Popen([sys.executable, "-m", "seq2see", "predict", "--out", str(out)], stdin=subprocess.PIPE)
     assert process.stdin is not None
     process.stdin.write("".join(f"{source}\n" for source, _ in PAIRS[: command.WINDOW + 5]).encode())
     process.stdin.flush()  # it waits for more lines, with one window written
@@ -183,9 +173,7 @@ def test_a_part_of_something_else_is_not_gone_on_with(tmp_path: Path, part: str,
 
 
 def job(model: Any = None, n_best: int = 1, **written: bool) -> command.Job:
-    return command.Job(
-        model or seq2see.load("dates"), command.Asked("dates", Options(n_best=n_best), **written)
-    )
+    return command.Job(model or seq2see.load("dates"), command.Asked("dates", Options(n_best=n_best), **written))
 
 
 def json_form(**options: Any) -> command.Job:
@@ -203,9 +191,7 @@ def test_json_of_another_model_is_not_gone_on_with(tmp_path: Path) -> None:
     assert isinstance(refused.exception, UserError)
     assert "another model or other options (line 1 would now differ)" in str(refused.exception)
     assert "May 5" in part.read_text()
-    part.write_text(
-        "".join(line + "\n" for line in lines).replace('"log_probability": -', '"log_probability": -9')
-    )
+    part.write_text("".join(line + "\n" for line in lines).replace('"log_probability": -', '"log_probability": -9'))
     done = CliRunner().invoke(app, resume)
     assert isinstance(done.exception, SystemExit)
     assert done.exit_code == 1  # of the refused line
@@ -246,18 +232,13 @@ def test_an_answer_is_one_line_and_one_column_whatever_is_in_it() -> None:
     assert json.loads(next(form.lines(answers)))["output"] == "one\ntwo\r\tthree"
 
 
-@pytest.mark.parametrize(
-    ("form", "why"), [([], "--json says why for each"), (["--json"], "the answers say why")]
-)
+@pytest.mark.parametrize(("form", "why"), [([], "--json says why for each"), (["--json"], "the answers say why")])
 def test_many_refused_lines_are_counted_not_listed(form: list[str], why: str) -> None:
     done = CliRunner().invoke(app, ["predict", "1845-01-05", *("nonsense" for _ in range(13)), *form])
     assert done.exit_code == 1
     lines = done.stderr.splitlines()
     assert [line.split(":")[1] for line in lines[:10]] == [f" input {n}" for n in range(2, 12)]
-    assert lines[10:] == [
-        f"seq2see: … and 3 more inputs were refused; {why}.",
-        "seq2see: 1 answered, 13 refused.",
-    ]
+    assert lines[10:] == [f"seq2see: … and 3 more inputs were refused; {why}.", "seq2see: 1 answered, 13 refused."]
     assert len(done.stdout.splitlines()) == 14
 
 

@@ -101,9 +101,7 @@ def test_every_token_knows_its_place(kind: str, text: str) -> None:
     assert [first for first, _ in offsets] == sorted(first for first, _ in offsets)
     for token, (first, last) in zip(known.tokens(ids)[1:-1], offsets[1:-1], strict=True):
         if token not in (UNKNOWN, *BYTES):
-            assert token.removeprefix("##") == (
-                text[first:last].lower() if kind == "words" else text[first:last]
-            )
+            assert token.removeprefix("##") == (text[first:last].lower() if kind == "words" else text[first:last])
 
 
 # --- batches -------------------------------------------------------------------------------------------------------
@@ -156,10 +154,7 @@ def test_an_epoch_of_packed_batches_has_every_pair_once(
     for step in reversed(range(first, first + len(batches.order(epoch)))):
         batch = batches.at(step)
         assert max(len(batch.source), len(batch.target_in)) == 128
-        (
-            (source, source_place, source_number),
-            (target_in, target_out, belongs, target_place, target_number),
-        ) = (
+        ((source, source_place, source_number), (target_in, target_out, belongs, target_place, target_number)) = (
             batch.source_rows,
             batch.target_rows,
         )
@@ -186,16 +181,11 @@ def test_an_epoch_of_packed_batches_has_every_pair_once(
 
 @many
 @given(pairs=corpora, chosen=st.lists(st.integers(0, 10**6), max_size=20))
-def test_rows_that_are_taken_are_those_rows(
-    pairs: list[tuple[list[int], list[int]]], chosen: list[int]
-) -> None:
+def test_rows_that_are_taken_are_those_rows(pairs: list[tuple[list[int], list[int]]], chosen: list[int]) -> None:
     source, _ = sides(pairs)
     places = [number % len(pairs) for number in chosen]
     taken = source.taken(np.array(places, dtype=int))
-    found = [
-        taken.values[first:last].tolist()
-        for first, last in zip(taken.offsets, taken.offsets[1:], strict=False)
-    ]
+    found = [taken.values[first:last].tolist() for first, last in zip(taken.offsets, taken.offsets[1:], strict=False)]
     assert found == [pairs[place][0] for place in places]
 
 
@@ -204,9 +194,7 @@ def test_rows_that_are_taken_are_those_rows(
 
 @many
 @given(data=st.data(), T=st.integers(1, 6), S=st.integers(1, 6), B=st.integers(1, 3), causal=st.booleans())
-def test_a_mask_allows_what_each_of_its_parts_allows(
-    data: st.DataObject, T: int, S: int, B: int, causal: bool
-) -> None:
+def test_a_mask_allows_what_each_of_its_parts_allows(data: st.DataObject, T: int, S: int, B: int, causal: bool) -> None:
     assume(not causal or S >= T)
     flags, numbers = st.booleans(), st.integers(0, 2)
     keys = data.draw(st.none() | st.lists(st.lists(flags, min_size=S, max_size=S), min_size=B, max_size=B))
@@ -254,9 +242,7 @@ def assert_well_formed(answer: Hypothesis, source: list[int], rules: DecodingCon
     assert SPECIAL.end not in answer.ids[:-1]
     assert answer.finished == (answer.ids[-1] == SPECIAL.end)
     assert len(answer.ids) == limit or (answer.finished and len(answer.ids) < limit)
-    assert answer.score == pytest.approx(
-        sum(answer.log_probabilities) / rules.divisor(len(answer.ids)), abs=1e-4
-    )
+    assert answer.score == pytest.approx(sum(answer.log_probabilities) / rules.divisor(len(answer.ids)), abs=1e-4)
 
 
 @few
@@ -274,9 +260,7 @@ def test_greedy_answers_each_source_on_its_own_terms(asked: list[list[int]], see
 
 @few
 @given(asked=st.lists(sources, min_size=1, max_size=4), seed=st.integers(0, 3), beam=st.integers(2, 4))
-def test_beam_search_answers_each_source_on_its_own_terms(
-    asked: list[list[int]], seed: int, beam: int
-) -> None:
+def test_beam_search_answers_each_source_on_its_own_terms(asked: list[list[int]], seed: int, beam: int) -> None:
     model, rules = model_of(seed), SHORT.but(beam=beam)
     together = beam_search(model, asked, SPECIAL, rules)
     for answers, source in zip(together, asked, strict=True):

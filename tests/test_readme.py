@@ -16,13 +16,7 @@ ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 TRAINING = (ROOT / "docs" / "training.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"```(\w+)\n(.*?)```", README + TRAINING, re.DOTALL)
-COMMANDS = [
-    line
-    for kind, block in BLOCKS
-    if kind == "sh"
-    for line in block.splitlines()
-    if line.startswith("seq2see")
-]
+COMMANDS = [line for kind, block in BLOCKS if kind == "sh" for line in block.splitlines() if line.startswith("seq2see")]
 SNIPPETS = [block for kind, block in BLOCKS if kind == "python"]
 
 #: Training takes minutes at full length; the command is run as printed with these added.

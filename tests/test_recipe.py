@@ -13,37 +13,13 @@ import pytest
 from seq2see.config import PRESETS, TrainingConfig
 from seq2see.data.cuts import Cuts, cuts_of
 from seq2see.data.packing import BLOCK
-from seq2see.data.recipe import (
-    FEW,
-    RULES,
-    Facts,
-    Recipe,
-    Rule,
-    choose,
-    config_of,
-    in_minutes,
-    seconds_in,
-    with_length,
-)
+from seq2see.data.recipe import FEW, RULES, Facts, Recipe, Rule, choose, config_of, in_minutes, seconds_in, with_length
 from seq2see.errors import UserError
 from seq2see.tokenizers.tokenizer import Tokenizer
 
 #: What `train FILE` does for people who give no options: `python tests/test_recipe.py > tests/recipe.txt` writes it anew.
 GOLDEN = Path(__file__).with_name("recipe.txt")
-TOKENS = (
-    2_000,
-    12_000,
-    24_999,
-    25_000,
-    60_000,
-    150_000,
-    299_999,
-    300_000,
-    700_000,
-    2_000_000,
-    10_000_000,
-    100_000_000,
-)
+TOKENS = (2_000, 12_000, 24_999, 25_000, 60_000, 150_000, 299_999, 300_000, 700_000, 2_000_000, 10_000_000, 100_000_000)
 KINDS = {
     "characters": {}, "features": {"features": True}, "sub-words": {"subwords": True, "recut": True},
     "ensemble of 5": {"members": 5}, "pupil": {"taught": True}, "sub-words on disk": {"subwords": True},
@@ -56,10 +32,7 @@ def facts(tokens: int, device: str = "cpu", **others: object) -> Facts:
 
 def told(recipe: Recipe) -> str:
     fast = ("layout", "precision")  # these depend on the machine, too
-    settings = {
-        **recipe.model,
-        **{name: value for name, value in recipe.training.items() if name not in fast},
-    }
+    settings = {**recipe.model, **{name: value for name, value in recipe.training.items() if name not in fast}}
     return " ".join(f"{name}={value}" for name, value in settings.items())
 
 
@@ -128,13 +101,7 @@ def test_another_rule_overrules() -> None:
 
 def test_facts_count_the_longer_side_of_each_pair() -> None:
     found = Facts.of([np.array([3, 9]), np.array([5, 2])], Cuts(("features", "characters"), False, None, ""))
-    assert (found.pairs, found.tokens, found.longest, found.features, found.subwords) == (
-        2,
-        14,
-        9,
-        True,
-        False,
-    )
+    assert (found.pairs, found.tokens, found.longest, found.features, found.subwords) == (2, 14, 9, True, False)
 
 
 def test_only_bpe_in_memory_can_be_cut_anew() -> None:
@@ -166,13 +133,7 @@ def test_steps_and_a_budget_set_the_length() -> None:
     watched = TrainingConfig.of(**with_length(chosen, {}))
     assert (watched.schedule, watched.budget) == ("watched", 900.0)
     exact = TrainingConfig.of(**with_length(chosen, {"steps": 50}))
-    assert (exact.schedule, exact.steps, exact.warmup, exact.evaluate_every, exact.budget) == (
-        "cosine",
-        50,
-        5,
-        5,
-        None,
-    )
+    assert (exact.schedule, exact.steps, exact.warmup, exact.evaluate_every, exact.budget) == ("cosine", 50, 5, 5, None)
     assert with_length(chosen, {"steps": 50, "warmup": 9})["warmup"] == 9
     dates = PRESETS["document"].training
     timed = TrainingConfig.of(**with_length(dates, {"budget": 60.0}))
@@ -180,9 +141,7 @@ def test_steps_and_a_budget_set_the_length() -> None:
     assert with_length(dates, {"steps": 50}) == {**dates, "steps": 50}
 
 
-@pytest.mark.parametrize(
-    ("written", "seconds"), [("90", 90), ("90s", 90), ("30m", 1800), ("1.5h", 5400), (45, 45)]
-)
+@pytest.mark.parametrize(("written", "seconds"), [("90", 90), ("90s", 90), ("30m", 1800), ("1.5h", 5400), (45, 45)])
 def test_a_time_is_read(written: str, seconds: float) -> None:
     assert seconds_in(written) == seconds
     assert seconds_in(in_minutes(seconds)) == pytest.approx(seconds, abs=30)
@@ -194,9 +153,7 @@ def test_what_is_no_time_is_refused(written: str) -> None:
         seconds_in(written)
 
 
-SENTENCES = [
-    (f"the small cat sees {n} dogs today", f"le petit chat voit {n} chiens ce jour") for n in range(60)
-]
+SENTENCES = [(f"the small cat sees {n} dogs today", f"le petit chat voit {n} chiens ce jour") for n in range(60)]
 
 
 @pytest.mark.parametrize(("pairs", "kinds"), [

@@ -36,18 +36,14 @@ def makers() -> dict[str, Callable[..., list[recipes.Row]]]:
     words = recipes.pronunciations()
     return {
         **{name: partial(some, make) for name, make in recipes.RECIPES.items()},
-        "pronunciations": lambda stress: words[
-            :: len(words) // (10 * ROWS)
-        ],  # enough to see that phones are symbols
+        "pronunciations": lambda stress: words[:: len(words) // (10 * ROWS)],  # enough to see that phones are symbols
         "number-words": lambda: recipes.number_words(ROWS),
         "human-dates": lambda: recipes.human_dates(ROWS),
     }
 
 
 @pytest.fixture
-def few(
-    makers: dict[str, Callable[..., list[recipes.Row]]], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def few(makers: dict[str, Callable[..., list[recipes.Row]]], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Some rows of each task, in a folder of their own."""
     monkeypatch.setattr(recipes, "RECIPES", makers)
     monkeypatch.chdir(tmp_path)
@@ -76,9 +72,7 @@ def test_the_commands_of_a_recipe(block: str, few: None, monkeypatch: pytest.Mon
             continue
         if "--budget" in words:
             words[words.index("--budget") : words.index("--budget") + 2] = []
-        if (
-            "--min-confidence" in words or words[1] == "calibrate"
-        ):  # two steps do not make a model that is sure
+        if "--min-confidence" in words or words[1] == "calibrate":  # two steps do not make a model that is sure
             with pytest.raises(UserError, match=r"is not fitted|answers are complete"):
                 raise CliRunner().invoke(app, words[1:]).exception or AssertionError(line)
             continue

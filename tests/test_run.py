@@ -34,11 +34,7 @@ from test_training import small_config, small_trainer
 
 def test_dates_are_made_to_learn_to_watch_and_to_test() -> None:
     ready = prepare_dates(Request(training={"steps": 7, "seed": 3}, model={"d_ff": 32}), (2000, 2009), 500)
-    assert (len(ready.train), len(ready.validation), len(ready.test)) == (
-        500,
-        365,
-        365,
-    )  # a tenth of 3,653 days
+    assert (len(ready.train), len(ready.validation), len(ready.test)) == (500, 365, 365)  # a tenth of 3,653 days
     parts = [{source for source, _ in part} for part in (ready.train, ready.validation, ready.test)]
     assert [len(part) for part in parts] == [500, 365, 365]
     assert not parts[0] & parts[1] | parts[0] & parts[2] | parts[1] & parts[2]
@@ -106,9 +102,7 @@ def test_a_model_is_trained_further_at_a_lower_rate() -> None:
     request = Request(start=start, model={"dropout": 0.2})
     assert request.settings["training"] == {"learning_rate": pytest.approx(0.003)}
     assert request.settings["model"] == {**asdict(config.model), "dropout": 0.2}
-    assert Request(start=start, training={"learning_rate": 0.5}).settings["training"] == {
-        "learning_rate": 0.5
-    }
+    assert Request(start=start, training={"learning_rate": 0.5}).settings["training"] == {"learning_rate": 0.5}
     for given in ({"tokenizer": "bpe"}, {"vocabulary": 600}):
         with pytest.raises(UserError, match="but `start` has a tokenizer: leave it out"):
             Request(start=start, **given)
@@ -146,9 +140,7 @@ def test_pairs_that_are_too_long_are_left_out_with_their_ids() -> None:
     assert found.longest == 4
 
 
-def test_only_a_corpus_larger_than_memory_is_surveyed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_only_a_corpus_larger_than_memory_is_surveyed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "pairs.tsv"
     path.write_text("".join(f"number {n}\tnombre {n}\n" for n in range(60)), encoding="utf-8")
     assert Data.read(path).survey is None
@@ -188,9 +180,7 @@ def test_ten_bad_rows_are_named_and_the_others_are_counted(tmp_path: Path) -> No
     ):
         path.write_text(rows + "alone\n" * bad)
         said = [
-            remark
-            for remark in prepare(Data.read(str(path)), Request(device="cpu")).remarks
-            if "skipped" in remark
+            remark for remark in prepare(Data.read(str(path)), Request(device="cpu")).remarks if "skipped" in remark
         ]
         assert said[0].startswith("mine.tsv, line 201: ")
         assert len(said) == 10 + len(more)

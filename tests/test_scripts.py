@@ -83,9 +83,7 @@ def held_out(kind: str) -> tuple[dict[str, str], list[tuple[str, str]]]:
         known = {target: source for source, target in pairs_in("Arabic")}
         return known, [(target.upper(), source.upper()) for source, target in pairs_in("Arabic")]
     digits = str.maketrans("0123456789", "٠١٢٣٤٥٦٧٨٩") if kind == "Arabic digits" else {}
-    pairs = [
-        (f"{n + 13} {source}", f"{n + 13} It is so.".translate(digits)) for n, source in enumerate(sources)
-    ]
+    pairs = [(f"{n + 13} {source}", f"{n + 13} It is so.".translate(digits)) for n, source in enumerate(sources)]
     if kind == "lost numbers":
         return {source: "It is so." for source, _ in pairs}, pairs
     return dict(pairs), pairs
@@ -111,9 +109,7 @@ def test_a_model_without_repairs_reads_and_answers_texts_as_they_are() -> None:
     for text in ("SEE THIS: https://a.org/b_c 12 “x”", "LOUD WORDS"):
         read = Read.of(text, repairs=())
         assert (read.text, read.items, read.missing(""), read.has_lost_quotes("“")) == (text, (), [], False)
-    assert Read.of("See x_y.", [(4, 7)], repairs=()).missing("Voir.") == [
-        "{1}"
-    ]  # what a document holds stays
+    assert Read.of("See x_y.", [(4, 7)], repairs=()).missing("Voir.") == ["{1}"]  # what a document holds stays
     assert seq2see.load("en-fr").config.decoding.repairs == REPAIRS
 
 

@@ -16,16 +16,7 @@ from seq2see.decoding import search
 from seq2see.decoding.hypothesis import PAPER, with_beam
 from seq2see.decoding.readers import CachedReader, WholeReader, WrittenReader, padded
 from seq2see.decoding.rule import Rule
-from seq2see.decoding.search import (
-    Beams,
-    Greedy,
-    Special,
-    beam_search,
-    continued,
-    greedy,
-    likeliest,
-    limits_of,
-)
+from seq2see.decoding.search import Beams, Greedy, Special, beam_search, continued, greedy, likeliest, limits_of
 from seq2see.kernels.cache import DecoderCache
 from seq2see.model.masks import EVERYTHING
 from seq2see.model.transformer import Transformer
@@ -90,9 +81,7 @@ def test_groups_of_sentences_are_searched_as_all_at_once(
     assert sizes[:3] == [2, 2, 1]
 
 
-def test_a_beam_reads_each_source_once_and_moves_it_only_to_drop_others(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_beam_reads_each_source_once_and_moves_it_only_to_drop_others(monkeypatch: pytest.MonkeyPatch) -> None:
     model, moved = small_model(1, max_length=12), []
     select = DecoderCache.select
 
@@ -278,9 +267,7 @@ def test_a_length_penalty_prefers_longer_answers() -> None:
 
 def test_probability_of_an_answer_is_the_product_of_its_tokens() -> None:
     answer = greedy(chatty_model(1), SOURCES, SPECIAL)[0]
-    assert answer.log_probability == pytest.approx(
-        math.log(math.prod(map(math.exp, answer.log_probabilities)))
-    )
+    assert answer.log_probability == pytest.approx(math.log(math.prod(map(math.exp, answer.log_probabilities))))
 
 
 @pytest.mark.parametrize("size", [100, 5000])
@@ -318,9 +305,7 @@ def test_the_likeliest_tokens_are_those_of_topk(size: int, count: int) -> None:
 def test_a_beam_stays_full_however_many_ends_there_are() -> None:
     rules, special = PAPER.but(beam=2, other_ends=(3, 4)), Special(start=1, end=2, pad=0)
     rule = Rule(special, rules, torch.device("cpu"))
-    logits = torch.tensor(
-        [[0.0, 0.0, 9.0, 8.0, 7.0, 3.0, 2.0, 1.0]] * 2
-    )  # the three ends are the likeliest tokens
+    logits = torch.tensor([[0.0, 0.0, 9.0, 8.0, 7.0, 3.0, 2.0, 1.0]] * 2)  # the three ends are the likeliest tokens
     beams = Beams.start(torch.tensor([10]), 10, 2, special.pad)
     beams, _, token = beams.advance(logits, torch.tensor([0]), rules, rule)
     assert token.tolist() == [[5, 6]]

@@ -89,19 +89,12 @@ def test_sentences_end_in_every_script(text: str) -> None:
 def test_the_marks_are_those_of_unicode() -> None:
     every = {one for one in map(chr, range(0x110000)) if regex.fullmatch(r"\p{Sentence_Terminal}", one)}
     assert {one for one in every if not re.fullmatch(f"[{MARKS}{STOPS}]", one)} == set()
-    assert {one for one in map(chr, range(0x110000)) if re.fullmatch(f"[{MARKS}{STOPS}]", one)} - every == {
-        "…"
-    }
+    assert {one for one in map(chr, range(0x110000)) if re.fullmatch(f"[{MARKS}{STOPS}]", one)} - every == {"…"}
 
 
 def test_the_page_finds_the_same_sentences(browser: Browser) -> None:
     texts = [text.replace("|", "" if "。" in text else " ") for text in HARD]
-    texts += [
-        "  Hi.  “No.” (Yes!)  a. b.",
-        "It is 5.30 p.m. The end.",
-        "3. Mai war schön. 4. Juni auch.",
-        "a.b. C d.",
-    ]
+    texts += ["  Hi.  “No.” (Yes!)  a. b.", "It is 5.30 p.m. The end.", "3. Mai war schön. 4. Juni auch.", "a.b. C d."]
     page = browser.new_page()
     page.add_script_tag(content=bundle(("sentences.js",)))
     found = page.evaluate("([texts, words]) => texts.map((text) => split(text, words))", [texts, WORDS])
@@ -333,33 +326,15 @@ def test_numbers_parts_of_an_hour_and_currencies_have_words_in_three_languages()
     }  # fmt: skip
     for number, some in words.items():
         for word in some.split():
-            assert [one for one, names in kept.IN_WORDS.items() if names.search(f"({word.title()})")] == [
-                number
-            ]
+            assert [one for one, names in kept.IN_WORDS.items() if names.search(f"({word.title()})")] == [number]
             assert not kept.IN_WORDS[number].search(f"{word}x")
-    parts = {
-        "15": "quart quarter viertel",
-        "30": "demi demie half halb",
-        "45": "quart quarter viertel dreiviertel",
-    }
+    parts = {"15": "quart quarter viertel", "30": "demi demie half halb", "45": "quart quarter viertel dreiviertel"}
     for minutes, some in parts.items():
         assert all(re.fullmatch(kept.PARTS[minutes], word) for word in some.split())
     assert {*kept.PARTS} == {*parts}
     for text in ("halb", "Viertel vor", "dreiviertel", "quarter to", "moins le quart"):
         assert kept.TO_NEXT.search(f"{text} acht")
-    for text in (
-        "3 p.m.",
-        "3 pm",
-        "noon",
-        "evening",
-        "night",
-        "soir",
-        "midi",
-        "nuit",
-        "Nachmittag",
-        "Abend",
-        "Nacht",
-    ):
+    for text in ("3 p.m.", "3 pm", "noon", "evening", "night", "soir", "midi", "nuit", "Nachmittag", "Abend", "Nacht"):
         assert kept.LATER.search(text)
     currencies = {"€": "euros EUR", "£": "pounds livres Pfund sterling GBP", "$": "dollars USD"}
     for sign, some in currencies.items():

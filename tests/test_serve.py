@@ -51,17 +51,7 @@ from seq2see.serve.api_predict import Automata, _Reader
 from seq2see.serve.app import create_app
 from seq2see.serve.batching import Batcher, Busy, Client, Left, Limits
 from seq2see.serve.guard import Guard, Metrics
-from seq2see.serve.server import (
-    SOON,
-    UNCOLLECTED,
-    Connection,
-    Server,
-    configured,
-    hosts_of,
-    is_loopback,
-    listen,
-    serve,
-)
+from seq2see.serve.server import SOON, UNCOLLECTED, Connection, Server, configured, hosts_of, is_loopback, listen, serve
 from seq2see.stopping import go_on
 from seq2see.storage.folder import Tokenizers
 from seq2see.tokenizers.tokenizer import Tokenizer
@@ -83,9 +73,9 @@ def client(model: Seq2Seq) -> Iterator[TestClient]:
 def tensors(trace: dict[str, Any]) -> dict[str, np.ndarray]:
     data = base64.b64decode(trace["data"])
     return {
-        entry["name"]: np.frombuffer(
-            data, "<f4", int(np.prod(entry["shape"])), offset=entry["offset"]
-        ).reshape(entry["shape"])
+        entry["name"]: np.frombuffer(data, "<f4", int(np.prod(entry["shape"])), offset=entry["offset"]).reshape(
+            entry["shape"]
+        )
         for entry in trace["tensors"]
     }
 
@@ -121,10 +111,7 @@ def test_features_are_taken_as_a_list_and_as_an_object() -> None:
     network = Transformer(shape).eval()
     inflecting = Seq2Seq(Config("pairs", shape, TrainingConfig()), Tokenizers.one(source), network)
     with TestClient(create_app({"walk": inflecting}, LIMITS)) as client:
-        body = {
-            "inputs": [["walk", "V;PST"], {"lemma": "walk", "tags": "V;PST"}, "walk\tV;PST"],
-            "max_length": 3,
-        }
+        body = {"inputs": [["walk", "V;PST"], {"lemma": "walk", "tags": "V;PST"}, "walk\tV;PST"], "max_length": 3}
         answers = client.post("/api/predict", json=body).json()["answers"]
         assert [one["input"] for one in answers] == ["walk <V> <PST>"] * 2 + ["walk\tV;PST"]
         assert answers[0]["output"] == answers[1]["output"] == answers[2]["output"]
@@ -137,18 +124,13 @@ def test_features_are_taken_as_a_list_and_as_an_object() -> None:
     [
         ([["x", "N;DAT"]], "A text was expected, but ['x', 'N;DAT'] is of type list: give one text."),
         ([{"lemma": "x", "tags": "N"}], "is of type dict: give one text."),
-        (
-            ["x", 7],
-            "inputs: input 2 is not a text, nor a word and its features as a list or an object of texts",
-        ),
+        (["x", 7], "inputs: input 2 is not a text, nor a word and its features as a list or an object of texts"),
         ([["x", None]], "inputs: input 1 is not a text, nor a word"),
         ({"lemma": "x", "tags": "N"}, "inputs: a text or a list of inputs was expected"),
         (7, "inputs: a text or a list of inputs was expected"),
     ],
 )
-def test_inputs_of_a_wrong_form_are_refused_in_plain_words(
-    client: TestClient, inputs: Any, message: str
-) -> None:
+def test_inputs_of_a_wrong_form_are_refused_in_plain_words(client: TestClient, inputs: Any, message: str) -> None:
     refused = client.post("/api/predict", json={"inputs": inputs})
     assert refused.status_code == 422
     assert message in error_of(refused)
@@ -190,11 +172,7 @@ def test_a_trace_looks_into_a_member_and_names_the_answer_of_all() -> None:
             told = client.post("/api/trace", json={"input": "bcd", "names": [], "member": member}).json()
             assert told["output"] == model.trace("bcd", member=member).output != together
             assert told["ensemble"] == {"member": member, "members": 3, "traceable": 2, "output": together}
-        for member, message in (
-            (2, "from right to left"),
-            (3, "members 0 to 2"),
-            (-1, "member: Input should be"),
-        ):
+        for member, message in ((2, "from right to left"), (3, "members 0 to 2"), (-1, "member: Input should be")):
             refused = client.post("/api/trace", json={"input": "bcd", "member": member})
             assert refused.status_code == 422
             assert message in error_of(refused)
@@ -297,9 +275,7 @@ def test_a_drawn_row_and_numbers_of_another_text_change_what_the_library_says_th
 def test_beam_nodes_lead_to_the_beams_answer(client: TestClient, model: Seq2Seq) -> None:
     nodes = client.post("/api/trace", json={"input": "1845-01-05", "beam": 3}).json()["beams"]
     best = model.answers(["1845-01-05"], beam=3)[0]
-    (found,) = [node for node in nodes if node["step"] == len(best.ids) - 2 and node["id"] == best.ids[-2]][
-        :1
-    ]
+    (found,) = [node for node in nodes if node["step"] == len(best.ids) - 2 and node["id"] == best.ids[-2]][:1]
     path = []
     while found is not None:
         path.append(found["id"])
@@ -324,26 +300,14 @@ def test_beam_nodes_lead_to_the_beams_answer(client: TestClient, model: Seq2Seq)
         ("trace", {"input": "9" * 51}, 422, "at most 50. Send it in parts"),
         ("trace", {"input": "1845-01-05", "prefix": [999]}, 422, "ids are 0 to 67"),
         ("trace", {"input": "1845-01-05", "prefix": [66, 1]}, 422, "after its <eos>"),
-        (
-            "trace",
-            {"input": "1845-01-05", "muted": [{"attention": "cross", "layer": 9, "head": 0}]},
-            422,
-            "layer 9",
-        ),
-        (
-            "trace",
-            {"input": "1845-01-05", "muted": [{"attention": "cross", "layer": 0, "head": 9}]},
-            422,
-            "head 9",
-        ),
+        ("trace", {"input": "1845-01-05", "muted": [{"attention": "cross", "layer": 9, "head": 0}]}, 422, "layer 9"),
+        ("trace", {"input": "1845-01-05", "muted": [{"attention": "cross", "layer": 0, "head": 9}]}, 422, "head 9"),
         ("predict", {"inputs": "x" * 5000}, 413, "longer than 4,000 bytes"),
         ("nothing", {}, 404, "There is nothing at /api/nothing: /api/openapi.json lists all addresses."),
         ("models", {}, 405, "POST is not for /api/models: GET was expected."),
     ],
 )
-def test_refusals_say_what_was_expected(
-    client: TestClient, path: str, body: Any, status: int, message: str
-) -> None:
+def test_refusals_say_what_was_expected(client: TestClient, path: str, body: Any, status: int, message: str) -> None:
     response = client.post(f"/api/{path}", json=body)
     assert response.status_code == status
     assert message in error_of(response)
@@ -736,9 +700,7 @@ def test_the_command_says_who_can_reach_the_server_and_passes_its_options_on(
     assert said() == [f"seq2see: {line}" for line in (serving, stopped)]
     assert begun == [(["dates"], "127.0.0.1", 8000, Limits(), None, None, None)]
     careful = "Careful: other machines can reach this server, and it requires"
-    assert said("--host", "0.0.0.0", "--port", "0", "--proxy", "10.0.0.1", "--open")[1].endswith(
-        f"{careful} no token."
-    )
+    assert said("--host", "0.0.0.0", "--port", "0", "--proxy", "10.0.0.1", "--open")[1].endswith(f"{careful} no token.")
     assert begun == [(["dates"], "0.0.0.0", 0, Limits(), None, None, "10.0.0.1"), "http://there/"]
     (path := tmp_path / "token").write_text("a" * 8 + "\n")
     assert said("--host", "0.0.0.0", "--token-file", str(path))[1].endswith(
@@ -756,9 +718,7 @@ def test_the_command_says_who_can_reach_the_server_and_passes_its_options_on(
     path.write_text("é" * 9)
     assert f"{path} contains no token" in said("--token-file", str(path))[0]
     monkeypatch.delenv("SEQ2SEE_TOKEN")
-    assert said("--model", "dates", "--model", "dates") == [
-        "Two models are called 'dates': rename one of the folders."
-    ]
+    assert said("--model", "dates", "--model", "dates") == ["Two models are called 'dates': rename one of the folders."]
 
 
 def test_a_token_opens_the_server(model: Seq2Seq) -> None:
@@ -785,12 +745,7 @@ def test_a_token_opens_the_server(model: Seq2Seq) -> None:
 
 def test_a_request_names_one_server(model: Seq2Seq) -> None:
     with TestClient(create_app({"dates": model}, hosts=hosts_of("127.0.0.1"))) as client:
-        for hosts in (
-            ["evil.example"],
-            ["localhost", "evil.example"],
-            ["localhost@evil.example"],
-            ["127.0.0.2"],
-        ):
+        for hosts in (["evil.example"], ["localhost", "evil.example"], ["localhost@evil.example"], ["127.0.0.2"]):
             response = client.get("/healthz", headers=[("host", host) for host in hosts])
             assert response.status_code == 400
             assert "error" in response.json()
@@ -916,14 +871,10 @@ def test_a_head_may_grow_to_its_limit(model: Seq2Seq) -> None:
         for more, end, status in ((4000, b"\r\nConnection: close\r\n\r\n", b" 200 "), (4001, b"", b" 431 ")):
             with socket.create_connection(("127.0.0.1", port)) as one:
                 one.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nX: ")
-                while not any(
-                    isinstance(c, Connection) and c.begun for c in list(server.server_state.connections)
-                ):
+                while not any(isinstance(c, Connection) and c.begun for c in list(server.server_state.connections)):
                     time.sleep(0.01)
                 one.sendall(b"a" * more)
-                while any(
-                    isinstance(c, Connection) and c.head < more for c in list(server.server_state.connections)
-                ):
+                while any(isinstance(c, Connection) and c.head < more for c in list(server.server_state.connections)):
                     time.sleep(0.01)
                 one.sendall(end)
                 assert status in all_of(one).partition(b"\r\n")[0]
@@ -963,10 +914,7 @@ def test_a_client_has_its_time_to_read_from_when_it_stops_reading() -> None:
     """The time that the answer took does not count."""
     config, closed = configured(no_app, Limits(seconds=30)), list[int]()
     clock = iter([0.0, 100.0])  # when it connects, and when it stops reading
-    loop, transport = (
-        SimpleNamespace(time=lambda: next(clock)),
-        SimpleNamespace(abort=lambda: closed.append(1)),
-    )
+    loop, transport = (SimpleNamespace(time=lambda: next(clock)), SimpleNamespace(abort=lambda: closed.append(1)))
     config.load()
     connection: Any = config.http_protocol_class(config, ServerState(), {}, loop)  # type: ignore[call-arg]
     connection.transport, connection.flow = transport, FlowControl(transport)  # type: ignore[arg-type]
@@ -988,9 +936,7 @@ def test_the_connection_tells_the_worker_that_its_client_left(
     head = b"POST /api/predict HTTP/1.1\r\nHost: localhost\r\nContent-Length: 99\r\n\r\n"
     with socket.create_connection(("127.0.0.1", guarded[0])) as one:
         one.sendall(head + body)
-        while not any(
-            isinstance(c, Connection) and c.cycle for c in list(guarded[1].server_state.connections)
-        ):
+        while not any(isinstance(c, Connection) and c.cycle for c in list(guarded[1].server_state.connections)):
             pass
     assert left.wait(10)
     while not (counted := guarded[1].metrics.requests):
@@ -1048,9 +994,7 @@ def test_the_automata_that_are_kept_have_a_limited_size(model: Seq2Seq) -> None:
     kept = Automata(cells=300 * model.config.model.target_vocabulary)
     helds = [Options(pattern=f"{letter}.{{1,100}}") for letter in "ABCD"]
     made = [kept.of("dates", model, held) for held in helds]
-    assert [key[2] for key in kept.known] == [
-        held.pattern for held in helds[2:]
-    ]  # those of 100 states each that fit
+    assert [key[2] for key in kept.known] == [held.pattern for held in helds[2:]]  # those of 100 states each that fit
     assert kept.of("dates", model, helds[3]) is made[3]
     assert kept.of("dates", model, helds[0]) is not made[0]
     huge = Options(pattern="A.{1,500}")
@@ -1058,9 +1002,7 @@ def test_the_automata_that_are_kept_have_a_limited_size(model: Seq2Seq) -> None:
     assert [key[2] for key in kept.known] == [huge.pattern]
 
 
-def test_documents_are_read_beside_the_loop_and_stop_with_their_request(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_documents_are_read_beside_the_loop_and_stop_with_their_request(monkeypatch: pytest.MonkeyPatch) -> None:
     """While a document is read for ever, the server answers others; the reader stops when the request's time is over.
 
     The model is a new one. Other tests have the network of the shared model, so each of its answers looks for edits
@@ -1079,10 +1021,7 @@ def test_documents_are_read_beside_the_loop_and_stop_with_their_request(
     monkeypatch.setattr("seq2see.serve.api_predict.read_document", endless)
     monkeypatch.setattr("seq2see.serve.api_text.read", endless)
     with TestClient(create_app({"dates": model}, Limits(seconds=3.0))) as client:
-        for path, body in (
-            ("/api/predict", {"inputs": ["a" * 3000], "format": "html"}),
-            ("/api/text", {"input": "a"}),
-        ):
+        for path, body in (("/api/predict", {"inputs": ["a" * 3000], "format": "html"}), ("/api/text", {"input": "a"})):
             ended.clear()
             asked: list[httpx.Response] = []
             waiting = threading.Thread(
@@ -1098,9 +1037,7 @@ def test_documents_are_read_beside_the_loop_and_stop_with_their_request(
             assert ended.wait(30)
 
 
-def test_html_of_too_many_tags_is_refused_before_it_is_read(
-    model: Seq2Seq, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_html_of_too_many_tags_is_refused_before_it_is_read(model: Seq2Seq, monkeypatch: pytest.MonkeyPatch) -> None:
     def unread(text: str, format: str = "text") -> None:
         raise AssertionError("it was read")
 
@@ -1114,10 +1051,7 @@ def test_html_of_too_many_tags_is_refused_before_it_is_read(
         one = client.post("/api/text", json={"input": "<b>" * (most + 1), "format": "html"})
     for refused, tags in ((nine, 297_000), (one, most + 1)):
         assert refused.status_code == 422
-        assert (
-            error_of(refused)
-            == f"The request has {tags:,} tags: it may have at most {most:,}. Send it in parts."
-        )
+        assert error_of(refused) == f"The request has {tags:,} tags: it may have at most {most:,}. Send it in parts."
 
 
 def test_documents_of_too_much_work_are_refused_before_all_are_read(
@@ -1282,14 +1216,10 @@ def test_a_worker_says_whether_it_is_at_work() -> None:
     asyncio.run(scenario())
 
 
-def test_an_ending_server_accepts_nobody_while_its_clients_are_asked_to_leave(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_an_ending_server_accepts_nobody_while_its_clients_are_asked_to_leave(monkeypatch: pytest.MonkeyPatch) -> None:
     told: list[str] = []
     metrics = Metrics()
-    ending = Server(
-        configured(FastAPI(), Limits()), metrics, ended=lambda *counts: told.append(f"ended {counts}")
-    )
+    ending = Server(configured(FastAPI(), Limits()), metrics, ended=lambda *counts: told.append(f"ended {counts}"))
 
     class Listener:
         def close(self) -> None:

@@ -55,9 +55,7 @@ def largest(model: Seq2Seq) -> dict[str, list[dict[str, Any]]]:
     """Return large requests by path: as much work as the checks accept, in each way to ask for it."""
     long = (WORDS * 100)[:2000]
     wide = DecodingConfig(**{**vars(model.config.decoding), "beam": 16})
-    many = [
-        f"{number} {long}"[:2000] for number in range(int(LIMITS.work / cost_of(model, wide, 2000, True)))
-    ]
+    many = [f"{number} {long}"[:2000] for number in range(int(LIMITS.work / cost_of(model, wide, 2000, True)))]
     patched = {"patches": [{"input": WORDS * 25, "name": "encoder.memory", "row": 1}]}
     page = "<p>It is late." * 1300
     return {
@@ -133,11 +131,7 @@ MANY = {f"{number:x}": 0 for number in range(90_000)}
     [
         *[(path, MANY, "values") for path in ("/api/predict", "/api/page", "/api/text", "/api/trace")],
         ("/api/predict", dict(list(MANY.items())[:40_000]), "0: there is no such key"),
-        (
-            "/api/predict",
-            {"inputs": "a", "glossary": dict(list(MANY.items())[:40_000])},
-            "term 1 has neither",
-        ),
+        ("/api/predict", {"inputs": "a", "glossary": dict(list(MANY.items())[:40_000])}, "term 1 has neither"),
         ("/api/predict", {"inputs": [""] * 300_000}, "values"),
         ("/api/trace", {"input": "a", "drawn": dict(list(MANY.items())[:40_000])}, "0: there is no such key"),
     ],
@@ -149,10 +143,7 @@ def test_a_request_of_many_values_is_refused_at_once(
     data, slowest = json.dumps(body, separators=(",", ":")).encode(), 0.0
     headers = {"content-type": "application/json"}
     with served({"dates": models["dates"]}) as (_, address), ThreadPoolExecutor(8) as pool:
-        replies = [
-            pool.submit(httpx.post, address + path, content=data, headers=headers, timeout=60)
-            for _ in range(8)
-        ]
+        replies = [pool.submit(httpx.post, address + path, content=data, headers=headers, timeout=60) for _ in range(8)]
         with httpx.Client(base_url=address, timeout=60) as client:
             while not all(reply.done() for reply in replies):
                 before = time.monotonic()

@@ -123,9 +123,7 @@ def test_written_once_and_again_if_half_written_or_of_something_else(
 
 
 @pytest.mark.parametrize("room", [0, 1000])  # bytes, of the first file or in the middle of one
-def test_a_full_disk_leaves_nothing_half_written(
-    large: Path, tokenizer: Tokenizer, tmp_path: Path, room: int
-) -> None:
+def test_a_full_disk_leaves_nothing_half_written(large: Path, tokenizer: Tokenizer, tmp_path: Path, room: int) -> None:
     found = survey([large])
     with (
         small_disk(room),
@@ -245,9 +243,7 @@ def test_the_manifest_says_what_is_there(large: Path, tokenizer: Tokenizer, tmp_
     assert (known["dropped"], known["kinds"], known["longest"]) == (1, ["uint16", "uint16"], 20)
 
 
-def test_a_survey_in_many_chunks_is_that_in_one(
-    large: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_survey_in_many_chunks_is_that_in_one(large: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     whole = survey([large])
     ids = write(tmp_path / "whole", whole, (Tokenizer.bytes(),) * 2, 100)
     monkeypatch.setattr(shards, "CHUNK", 7)

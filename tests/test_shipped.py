@@ -69,9 +69,7 @@ def test_what_is_done_to_one_side_is_done_to_the_other(change: str, text: str, r
 @many
 @given(numbers=st.lists(st.integers(0, 10**7), max_size=5), names=st.sets(st.sampled_from(["Anna", "Bob", "Oslo"])),
        random=seeds)  # fmt: skip
-def test_both_sides_carry_the_same_new_numbers_and_names(
-    numbers: list[int], names: set[str], random: Random
-) -> None:
+def test_both_sides_carry_the_same_new_numbers_and_names(numbers: list[int], names: set[str], random: Random) -> None:
     carried = [*map(str, numbers), *sorted(names)]
     pair = " ".join(["we", *carried, "saw."]), " ".join([*carried, "nous", "vu !"])
     source, target = sentences.carried(pair, random)
@@ -115,9 +113,7 @@ def test_signs_are_exchanged_for_signs_and_names_are_names() -> None:
         assert re.fullmatch(r"\W", sign)
         assert all(re.fullmatch(r"\W+", other) for other in others)
         random = Random(1)
-        assert {sentences.retyped((sign, sign), random) for _ in range(200)} == {
-            (other, sign) for other in others
-        }
+        assert {sentences.retyped((sign, sign), random) for _ in range(200)} == {(other, sign) for other in others}
     kinds = {
         r"[A-Z][a-z]+": [*sentences.FIRST_NAMES, *sentences.SURNAMES, *sentences.PLACES],
         r"[a-z]*": [*sentences.ONSETS, *sentences.VOWELS, *sentences.CODAS],
@@ -189,10 +185,7 @@ def test_another_epoch_and_another_seed_bring_other_pairs() -> None:
     known = tokenizer("bpe")
     side = Ragged.of(known.encode_batch([f"Anna has {n} houses." for n in range(30)]))
     found = [
-        texts_of(
-            varied((side, side), (known, known), TrainingConfig.of(seed=seed), n, 200, sentences.vary)[0],
-            known,
-        )
+        texts_of(varied((side, side), (known, known), TrainingConfig.of(seed=seed), n, 200, sentences.vary)[0], known)
         for seed, n in ((1, 0), (1, 1), (2, 0))
     ]
     assert found[0] != found[1]
@@ -204,9 +197,7 @@ def test_a_change_that_loses_pairs_is_an_error_and_unknown_characters_stay_out()
     side, asked = Ragged.of(known.encode_batch(["a", "b"])), TrainingConfig.of()
     with pytest.raises(UserError, match="`vary` returned 1 of 2 pairs"):
         varied((side, side), (known, known), asked, 0, 9, lambda pairs, random: pairs[1:])
-    found, _ = varied(
-        (side, side), (known, known), asked, 0, 9, lambda pairs, random: [("c", "c"), ("é", "é")]
-    )
+    found, _ = varied((side, side), (known, known), asked, 0, 9, lambda pairs, random: [("c", "c"), ("é", "é")])
     assert texts_of(found, known) == ["b", "c"]  # the changed ones come last
 
 
@@ -219,9 +210,7 @@ def test_fit_gives_each_epoch_to_vary() -> None:
 
     pairs = [(f"{n:02}", f"{n:02}"[::-1] + "aA") for n in range(40)]
     shape = {"d_model": 8, "heads": 2, "d_ff": 8, "encoder_layers": 1, "decoder_layers": 1}
-    model = seq2see.fit(
-        pairs, vary=vary, model=shape, training={"steps": 4, "batch_tokens": 200}, progress=False
-    )
+    model = seq2see.fit(pairs, vary=vary, model=shape, training={"steps": 4, "batch_tokens": 200}, progress=False)
     assert len(seen) > 1
     assert seen[0][0] != seen[1][0]
     assert model.config.training.steps == 4

@@ -75,12 +75,7 @@ def test_they_come_back_from_ids_from_a_file_and_from_another_process(
 ) -> None:
     path = tmp_path / "tokenizer.json"
     path.write_text(tokenizer.to_json())
-    for one in (
-        tokenizer,
-        Tokenizer.load(path),
-        pickle.loads(pickle.dumps(tokenizer)),
-        Tokenizer.of_file(path),
-    ):
+    for one in (tokenizer, Tokenizer.load(path), pickle.loads(pickle.dumps(tokenizer)), Tokenizer.of_file(path)):
         assert one.kind == kind
         for text in texts:
             ids = one.encode(text)
@@ -161,10 +156,7 @@ def test_a_model_is_trained_with_any_two(tmp_path: Path, monkeypatch: pytest.Mon
         assert f"tokenizer {named}" in loaded.card
         source, target = pairs[3]
         assert loaded.predict([source]) == made.predict([source])
-        assert (
-            len(loaded.log_probabilities([(source, target)])[0])
-            == len(loaded.tokenizers.target.encode(target)) - 1
-        )
+        assert len(loaded.log_probabilities([(source, target)])[0]) == len(loaded.tokenizers.target.encode(target)) - 1
         assert loaded.tokenizers.target.decode(loaded.tokenizers.target.encode(target)) == target
     assert read_tokenizers(Path("run-3")).shared
     resumed = dict(training={"steps": 2}, model=TINY, resume=True)
@@ -205,9 +197,7 @@ def test_the_choice_is_shown(tmp_path: Path) -> None:
 def test_features_may_follow_a_word_after_a_tab() -> None:
     source = Tokenizer.features(["walk <V> <PST> <(> <)> <2>", "x <N>"])
     model = seq2see.load("dates")
-    texts = Texts(
-        replace(model.config, task="pairs"), Tokenizers(source, model.tokenizers.target), model.network, None
-    )
+    texts = Texts(replace(model.config, task="pairs"), Tokenizers(source, model.tokenizers.target), model.network, None)
     assert texts.read("walk\tV;PST") == texts.read("walk <V> <PST>") == "walk <V> <PST>"
     assert texts.read("walk\tV(2;PST)\tN") == "walk <V> <(> <2> <PST> <)> <N>"
     letters = Tokenizer.characters_of(["walk VPST;"])
@@ -224,21 +214,14 @@ FORMS = [
 
 def inflecting(**given: Any) -> seq2see.Seq2Seq:
     """A barely trained model of words with features, from tuples of three texts."""
-    little: dict[str, Any] = dict(
-        training={"steps": 1}, model=TINY, decoding={"max_length": 4}, progress=False
-    )
+    little: dict[str, Any] = dict(training={"steps": 1}, model=TINY, decoding={"max_length": 4}, progress=False)
     return seq2see.fit(FORMS, columns=("1+2", "3"), **little, **given)
 
 
 def test_a_model_of_features_takes_them_in_a_tuple_a_list_and_a_dict() -> None:
     model = inflecting()
     assert model.tokenizers.source.kind == "features"
-    inputs: list[Any] = [
-        ("walk", "V;PST"),
-        ["walk", "V;PST"],
-        {"lemma": "walk", "tags": "V;PST"},
-        "walk\tV;PST",
-    ]
+    inputs: list[Any] = [("walk", "V;PST"), ["walk", "V;PST"], {"lemma": "walk", "tags": "V;PST"}, "walk\tV;PST"]
     assert [answer.input for answer in model.answers(inputs)] == ["walk <V> <PST>"] * 3 + ["walk\tV;PST"]
     assert model.predict(inputs) == model.predict(["walk <V> <PST>"]) * 4 == [model(inputs[0])] * 4
     assert model.trace(("walk", "V;PST")).text == "walk <V> <PST>"
@@ -247,15 +230,15 @@ def test_a_model_of_features_takes_them_in_a_tuple_a_list_and_a_dict() -> None:
     assert model.evaluate(FORMS, columns=("1+2", "3")).pairs == len(FORMS)
     bad: Any
     for bad in (("walk",), ["walk", None], {}):
-        with pytest.raises(
-            UserError, match=r"a word and its features were expected, such as \('walk', 'V;PST'\)"
-        ):
+        with pytest.raises(UserError, match=r"a word and its features were expected, such as \('walk', 'V;PST'\)"):
             model.predict([bad])
 
 
 def test_a_model_without_features_takes_one_text() -> None:
     model = seq2see.load("dates")
-    message = r"expected, but \('x', 'N'\) is of type tuple: give one text\. Only a model that was trained on words with"
+    message = (
+        r"expected, but \('x', 'N'\) is of type tuple: give one text\. Only a model that was trained on words with"
+    )
     with pytest.raises(UserError, match=message):
         model.predict([("x", "N")])
     with pytest.raises(UserError, match=message):
@@ -276,9 +259,7 @@ def test_a_refused_text_is_quoted_as_it_was_given(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="'WALK% <V>', read with similar characters: 'walk% <V>' has '%'"):
         model("WALK%\tV")
     letters = seq2see.fit(words(60), training={"steps": 1}, model=TINY, progress=False)
-    with pytest.raises(
-        InputError, match=r"^'ab\\tc' has a tab, which separates columns, .*predict --columns 1` reads"
-    ):
+    with pytest.raises(InputError, match=r"^'ab\\tc' has a tab, which separates columns, .*predict --columns 1` reads"):
         letters("ab\tc")
     said = CliRunner().invoke(app, ["tokenize", "walk\tV;PST", "--model", str(tmp_path / "model")])
     assert said.exit_code == 0, said.exception

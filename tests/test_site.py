@@ -71,21 +71,15 @@ def dead(folder: Path) -> list[str]:
                 continue
             target, anchor = target_of(page, link), unquote(urlsplit(link).fragment)
             known = (folder / target).is_file()
-            live = target.split("/")[-1] in {
-                f"{name}.html" for name in SHIPPED_NAMES
-            }  # its script reads the address
+            live = target.split("/")[-1] in {f"{name}.html" for name in SHIPPED_NAMES}  # its script reads the address
             if not link or not known or (anchor and not live and anchor not in pages[target].anchors):
                 found.append(f"{page}: {link}")
     return found
 
 
 def test_a_dead_link_is_noticed(tmp_path: Path) -> None:
-    (tmp_path / "a.html").write_text(
-        '<p id="x"><a href="b.html#y"></a><a href="#x"></a><a href="#z"></a><img src="">'
-    )
-    (tmp_path / "b.html").write_text(
-        '<a href="c.html"></a><a href="a.html#x"></a><a href="https://arxiv.org">'
-    )
+    (tmp_path / "a.html").write_text('<p id="x"><a href="b.html#y"></a><a href="#x"></a><a href="#z"></a><img src="">')
+    (tmp_path / "b.html").write_text('<a href="c.html"></a><a href="a.html#x"></a><a href="https://arxiv.org">')
     assert dead(tmp_path) == ["a.html: b.html#y", "a.html: #z", "a.html: ", "b.html: c.html"]
 
 
@@ -117,9 +111,7 @@ def test_a_page_says_what_its_model_does_answers_and_links_home(browser: Browser
 
 
 def test_the_first_sentence_of_a_card_says_what_the_model_does() -> None:
-    assert what_it_does((SHIPPED / "human-dates" / "card.md").read_text(encoding="utf-8")).endswith(
-        "2024年2月29日."
-    )
+    assert what_it_does((SHIPPED / "human-dates" / "card.md").read_text(encoding="utf-8")).endswith("2024年2月29日.")
     assert what_it_does("# a\n\nA Transformer encoder-decoder made by seq2see: 3 parameters.\n") == ""
     assert what_it_does("# a\n\nTurns *a* into\n`b`. It is small.\n") == "Turns a into b."
     assert what_it_does("# a\n\n| a | b |\n|---|---|\n\nIt is small.") == ""  # a table is not a sentence
@@ -156,9 +148,7 @@ def test_a_card_is_shown_and_runs_nothing() -> None:
     made.add_model("a", "<!doctype html>", card)
     page = made.files["models/a.html"].decode()
     assert all(tag not in page for tag in ("<script", "<img", 'href="javascript'))
-    assert all(
-        shown in page for shown in ("&lt;script&gt;", "<th>d</th>", "<s>f</s>", 'href="https://example.com"')
-    )
+    assert all(shown in page for shown in ("&lt;script&gt;", "<th>d</th>", "<s>f</s>", 'href="https://example.com"'))
 
 
 def test_only_pictures_of_the_folder_itself_are_published(tmp_path: Path) -> None:
@@ -192,8 +182,7 @@ def test_only_pictures_of_the_folder_itself_are_published(tmp_path: Path) -> Non
     made.write(tmp_path / "out")
     assert dead(tmp_path / "out") == []
     written = {
-        str(path.relative_to(tmp_path / "out" / "models"))
-        for path in (tmp_path / "out" / "models").rglob("*.*")
+        str(path.relative_to(tmp_path / "out" / "models")) for path in (tmp_path / "out" / "models").rglob("*.*")
     }
     assert written == {"a.html", "a/good.png", "a/inner/good.png", "a/a b.PNG"}
     assert not any(b"private" in path.read_bytes() for path in (tmp_path / "out").rglob("*.png"))
@@ -216,9 +205,7 @@ def test_a_full_disk_leaves_no_site(tmp_path: Path) -> None:
 def project_site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The project's own site, as `make site` builds it."""
     out = tmp_path_factory.mktemp("project") / "site"
-    made = subprocess.run(
-        ["make", "site", f"SITE={out}"], cwd=ROOT, capture_output=True, text=True, check=False
-    )
+    made = subprocess.run(["make", "site", f"SITE={out}"], cwd=ROOT, capture_output=True, text=True, check=False)
     assert made.returncode == 0, made.stderr
     return out
 
@@ -246,9 +233,7 @@ def test_every_link_of_the_projects_site_leads_somewhere_and_pages_are_light(pro
             continue
         assert not [link for link in page.loads if urlsplit(link).scheme not in {"", "data"}], name
         files = {target_of(name, link) for link in page.loads if not urlsplit(link).scheme} | {name}
-        largest = (
-            2 * LARGEST if name == "src/seq2see/models/human-dates/card.html" else LARGEST
-        )  # its live page
+        largest = 2 * LARGEST if name == "src/seq2see/models/human-dates/card.html" else LARGEST  # its live page
         assert sum((project_site / file).stat().st_size for file in files) < largest, name
     assert str(ROOT) not in (project_site / "docs" / "paper-to-code.html").read_text(encoding="utf-8")
 
@@ -280,9 +265,7 @@ def test_the_projects_site_is_legible_everywhere(own_host: Page, project_site: P
 
 
 @pytest.mark.heavy
-def test_the_landing_page_answers_and_the_search_finds_from_a_disk(
-    own_host: Page, project_site: Path
-) -> None:
+def test_the_landing_page_answers_and_the_search_finds_from_a_disk(own_host: Page, project_site: Path) -> None:
     own_host.goto((project_site / "index.html").as_uri())
     frame = own_host.frame_locator(".live iframe")
     expect(frame.locator("#answer")).to_have_text("January 5, 1845")

@@ -44,9 +44,7 @@ def copy(tmp_path: Path) -> Path:
 
 def setting(path: Path, text: str) -> None:
     name = text.split(" ")[0]
-    lines = [
-        line for line in (path / "config.toml").read_text().splitlines() if not line.startswith(f"{name} ")
-    ]
+    lines = [line for line in (path / "config.toml").read_text().splitlines() if not line.startswith(f"{name} ")]
     lines.insert(lines.index("[model]") + 1, text)
     (path / "config.toml").write_text("\n".join(lines))
 
@@ -82,9 +80,7 @@ def test_links_out_of_the_folder_are_not_followed(copy: Path, tmp_path: Path, na
     (tmp_path / "secret").write_bytes((copy / name).read_bytes())
     (copy / name).unlink()
     (copy / name).symlink_to(target if target.startswith("/") else tmp_path / target)
-    with pytest.raises(
-        UserError, match=r"link out of its folder|not a model folder|no tokenizer|no model.safetensors"
-    ):
+    with pytest.raises(UserError, match=r"link out of its folder|not a model folder|no tokenizer|no model.safetensors"):
         seq2see.load(copy)
 
 
@@ -118,10 +114,7 @@ FIRST = "decoder.embedding.table.weight"
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (
-            {FIRST: torch.ones(100, 1, dtype=torch.int8), f"{FIRST}/step": torch.ones(1, 100)},
-            "one for each row",
-        ),
+        ({FIRST: torch.ones(100, 1, dtype=torch.int8), f"{FIRST}/step": torch.ones(1, 100)}, "one for each row"),
         ({FIRST: torch.ones(7, 3, dtype=torch.int8), f"{FIRST}/step": torch.ones(5, 2)}, "one for each row"),
         ({FIRST: torch.ones(68, 16, dtype=torch.int64)}, "numbers of type 'I64'"),
         ({"\x1b]0;owned": torch.zeros(3)}, r"\\x1b\]0;owned"),
@@ -186,19 +179,13 @@ def grown(count: int, length: int) -> dict[str, Any]:
         (lambda f: f.update(model={"type": "Pickle", "vocab": {}}), "'Pickle' is not known"),
         (lambda f: f["model"].update(type=["WordLevel"]), "has the wrong type"),
         (lambda f: f["pre_tokenizer"].update(type={}), "has the wrong type"),
-        (
-            lambda f: f["post_processor"]["single"][0]["SpecialToken"].update(id=[]),
-            "has the wrong type",
-        ),
+        (lambda f: f["post_processor"]["single"][0]["SpecialToken"].update(id=[]), "has the wrong type"),
         (lambda f: f.update(padding={"strategy": {"Fixed": 10**9}}), "padded to more than 65,536"),
         (lambda f: f.update(padding={"pad_to_multiple_of": 10**9}), "padded to more than 65,536"),
         (lambda f: f["model"]["vocab"].update({"5": 2**31}), "each once"),
         (lambda f: f["model"]["vocab"].update({"5": 4}), "each once"),
         (lambda f: f["post_processor"].update(special_tokens={}), "does not define"),
-        (
-            lambda f: f["post_processor"]["special_tokens"]["<sos>"].update(ids=[10**6]),
-            "beyond its vocabulary",
-        ),
+        (lambda f: f["post_processor"]["special_tokens"]["<sos>"].update(ids=[10**6]), "beyond its vocabulary"),
         (lambda f: f["post_processor"].update(single=f["post_processor"]["single"] * 9), "template"),
         (
             lambda f: f.update(normalizer={"type": "Precompiled", "precompiled_charsmap": "/////w=="}),
@@ -257,9 +244,7 @@ def test_marks_without_end_are_composed_in_time() -> None:
 
 
 @pytest.mark.parametrize("packed", [gzip.compress, lzma.compress])
-def test_a_corrupt_packed_file_is_named_with_its_line(
-    tmp_path: Path, packed: Callable[[bytes], bytes]
-) -> None:
+def test_a_corrupt_packed_file_is_named_with_its_line(tmp_path: Path, packed: Callable[[bytes], bytes]) -> None:
     lines = b"".join(f"{n * n}\t{n}\n".encode() for n in range(20_000))
     data = bytearray(packed(lines))
     data[len(data) // 2 : len(data) // 2 + 9] = b"\xff" * 9
@@ -311,9 +296,7 @@ def made(letters: str, seed: int) -> Seq2Seq:
     config = ModelConfig.of(source_vocabulary=tokenizer.size, target_vocabulary=tokenizer.size, d_model=16, heads=2,
                             d_ff=32, encoder_layers=1, decoder_layers=1, max_length=16)  # fmt: skip
     torch.manual_seed(seed)
-    return Seq2Seq(
-        Config("pairs", config, TrainingConfig()), Tokenizers.one(tokenizer), network_of(config).eval()
-    )
+    return Seq2Seq(Config("pairs", config, TrainingConfig()), Tokenizers.one(tokenizer), network_of(config).eval())
 
 
 def state(path: Path) -> str:
@@ -384,9 +367,7 @@ def test_a_save_over_a_model_is_one_or_the_other_at_every_kill(
 
 
 def test_leftovers_of_killed_writers_are_removed(tmp_path: Path) -> None:
-    ended = subprocess.run(
-        [sys.executable, "-c", "import os; print(os.getpid())"], capture_output=True, check=True
-    )
+    ended = subprocess.run([sys.executable, "-c", "import os; print(os.getpid())"], capture_output=True, check=True)
     dead = int(ended.stdout)
     (tmp_path / f".model.safetensors.{dead}.seq2see-abcdefgh").write_bytes(b"half")
     (tmp_path / f".folder.{dead}.seq2see-abcdefgh").mkdir()

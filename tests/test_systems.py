@@ -158,9 +158,7 @@ def test_two_processes_do_not_share_a_folder(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("alive", [True, False])
-def test_on_windows_a_process_is_asked_about_and_not_ended(
-    alive: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_on_windows_a_process_is_asked_about_and_not_ended(alive: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     class Kernel:
         closed = 0
 

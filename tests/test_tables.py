@@ -90,18 +90,14 @@ def test_columns_that_a_terminal_does_not_show_are_counted() -> None:
     for columns, said in ((MOST_COLUMNS, ""), (MOST_COLUMNS + 2, "… and 2 more columns")):
         out = io.StringIO()
         labels = [f"Dim {number}" for number in range(columns)]
-        print_table(
-            Console(file=out, width=100), Table("logits", None, ["1"], labels, np.zeros((1, columns)))
-        )
+        print_table(Console(file=out, width=100), Table("logits", None, ["1"], labels, np.zeros((1, columns))))
         assert said in out.getvalue()
         assert ("more columns" in out.getvalue()) is bool(said)
         assert f"Dim {MOST_COLUMNS - 1}" in out.getvalue()
         assert f"Dim {MOST_COLUMNS} " not in out.getvalue()
 
 
-@pytest.mark.parametrize(
-    "name", [WEIGHTS, MASKED, "encoder.embedding.sum", "logits", "encoder.embedding.ids"]
-)
+@pytest.mark.parametrize("name", [WEIGHTS, MASKED, "encoder.embedding.sum", "logits", "encoder.embedding.ids"])
 def test_a_printed_table_shows_every_number_within_the_width(name: str) -> None:
     out = io.StringIO()
     for table in tables_of(traced(), name):
@@ -217,9 +213,7 @@ def test_an_edited_cell_says_so() -> None:
         (("cross", 0, 0, 0, 12), "no column 12 .* known are 0 <sos>, 1 1, .* 11 <eos>."),
     ],
 )
-def test_cells_out_of_range_list_the_valid_ones(
-    arguments: tuple[str, int, int, int, int], message: str
-) -> None:
+def test_cells_out_of_range_list_the_valid_ones(arguments: tuple[str, int, int, int, int], message: str) -> None:
     with pytest.raises(UserError, match=message):
         explain(traced(), *arguments)
 
@@ -258,13 +252,9 @@ def test_trace_explains_a_cell() -> None:
 def test_trace_writes_files(tmp_path: Path) -> None:
     for format in ("csv", "json", "npz", "table"):
         out = tmp_path / f"trace.{format}"
-        assert (
-            printed("trace", "1845-01-05", "--name", "*.weights", "--format", format, "--out", str(out)) == ""
-        )
+        assert printed("trace", "1845-01-05", "--name", "*.weights", "--format", format, "--out", str(out)) == ""
         assert out.stat().st_size > 1000
-    assert json.loads(printed("trace", "1845-01-05", "--format", "json"))["values"].keys() == set(
-        traced().names
-    )
+    assert json.loads(printed("trace", "1845-01-05", "--format", "json"))["values"].keys() == set(traced().names)
     assert printed("trace", "1845-01-05", "--name", WEIGHTS, "--format", "csv").startswith("name,head,row,")
     with pytest.raises(UserError, match="could not be written"):
         printed("trace", "1845-01-05", "--format", "csv", "--out", str(tmp_path))

@@ -178,16 +178,11 @@ def test_line_ends_and_tags_of_a_string_are_written_as_they_were() -> None:
         "The next line has as many letters as that one, and a",
         "third one ends it.",
     ]
-    text = json.dumps(
-        {"wrapped": "\n".join(lines), "tags": 'See <a href="x">this <i class="y">word</i></a> now.'}
-    )
+    text = json.dumps({"wrapped": "\n".join(lines), "tags": 'See <a href="x">this <i class="y">word</i></a> now.'})
     (run,) = [part for part in documents.values(text, []) if isinstance(part, TextRun) and part.breaks]
     assert [one.text for one in run.breaks] == [r"\n"] * 2
     assert through(text, "json", lambda read: read) == text
-    assert (
-        json.loads(through(text, "json", swapped))["tags"]
-        == 'sEE <a href="x">THIS <i class="y">WORD</i></a> NOW.'
-    )
+    assert json.loads(through(text, "json", swapped))["tags"] == 'sEE <a href="x">THIS <i class="y">WORD</i></a> NOW.'
 
 
 def swapped(read: str) -> str:
@@ -307,10 +302,7 @@ def test_tags_follow_their_words() -> None:
     ("answer", "expected"),
     [
         ("A gas is CO2, and H2O is none.", "A gas is CO<sub>2</sub>, and H<sub><i>2</i></sub>O is none."),
-        (
-            "H2O and CO2, CO2 and CO2",
-            "H<sub><i>2</i></sub>O and CO2, CO<sub>2</sub> and CO2",
-        ),  # that is nearest
+        ("H2O and CO2, CO2 and CO2", "H<sub><i>2</i></sub>O and CO2, CO<sub>2</sub> and CO2"),  # that is nearest
         ("H2O is H2O. CO2!", "H<sub><i>2</i></sub>O is H2O. CO<sub>2</sub>!"),
         # another word gets the tags; a number after letters stays a number
         ("H2Os and XCO2", "<sub><i>H2Os</i></sub> and XCO<sub>2</sub>"),
@@ -373,12 +365,8 @@ def test_no_character_is_lost_in_any_document(text: str, form: str) -> None:
     if form == "html":
         import html
 
-        text, found = (
-            re.sub(r"&\w+;?", lambda entity: html.unescape(entity[0]), one) for one in (text, found)
-        )
-        text, found = (
-            one.replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&") for one in (text, found)
-        )
+        text, found = (re.sub(r"&\w+;?", lambda entity: html.unescape(entity[0]), one) for one in (text, found))
+        text, found = (one.replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&") for one in (text, found))
     # A tag may move where a placeholder reaches across its end; nothing else does.
     assert sorted(found) == sorted(text)
     if not any(sentence.pairs for sentence in document.sentences):
@@ -387,18 +375,10 @@ def test_no_character_is_lost_in_any_document(text: str, form: str) -> None:
 
 @pytest.mark.parametrize(
     ("form", "text"),
-    [
-        ("html", "a(`\nb*`/a"),
-        ("text", "b <ab|\nb>c and more"),
-        ("markdown", "see {a\nb} c"),
-        ("html", "a &#1 b &#1;"),
-    ],
+    [("html", "a(`\nb*`/a"), ("text", "b <ab|\nb>c and more"), ("markdown", "see {a\nb} c"), ("html", "a &#1 b &#1;")],
 )
 def test_what_is_hidden_does_not_swallow_the_end_of_a_line(form: str, text: str) -> None:
-    assert (
-        "\n" not in text
-        or through(text, form, lambda read: read).replace("&gt;", ">").replace("&lt;", "<") == text
-    )
+    assert "\n" not in text or through(text, form, lambda read: read).replace("&gt;", ">").replace("&lt;", "<") == text
     documents.read(text, form)
 
 
@@ -417,9 +397,7 @@ def test_what_is_hidden_does_not_swallow_the_end_of_a_line(form: str, text: str)
         ("xml", "a", "There is no format 'xml'"),
     ],
 )
-def test_a_document_that_cannot_be_read_is_refused_in_one_sentence(
-    form: str, text: str, message: str
-) -> None:
+def test_a_document_that_cannot_be_read_is_refused_in_one_sentence(form: str, text: str, message: str) -> None:
     with pytest.raises(UserError, match=re.escape(message)):
         documents.read(text, form)
 
@@ -459,9 +437,7 @@ def test_plain_text_is_cut_as_text_with_something_held_is(text: str) -> None:
 
 def test_a_sentence_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
     read, of = list[str](), Read.of
-    monkeypatch.setattr(
-        Read, "of", lambda text, *more, **named: (read.append(text), of(text, *more, **named))[1]
-    )
+    monkeypatch.setattr(Read, "of", lambda text, *more, **named: (read.append(text), of(text, *more, **named))[1])
     document = documents.read("We came. We saw.")
     found = translate(document.sentences, means(str.upper), RULES)
     assert document.written([one.text for one in found]) == "WE CAME. WE SAW."
@@ -496,10 +472,7 @@ def test_lines_go_on_where_a_page_had_no_room(line: str, after: str, widest: int
 
 def test_white_space_is_not_asked_about() -> None:
     asked: list[str] = []
-    assert (
-        through(f"One{' ' * 900}two.", "text", lambda read: (asked.append(read), swapped(read))[1])
-        == "oNE TWO."
-    )
+    assert through(f"One{' ' * 900}two.", "text", lambda read: (asked.append(read), swapped(read))[1]) == "oNE TWO."
     assert [read.strip() for read in asked] == ["One", "two."]
 
 
@@ -581,9 +554,7 @@ def test_half_characters_and_lost_quotation_marks_are_searched_for_again_or_said
             ) -> Any:
                 return [Reply(bad if rules.beam == 1 else again) for _ in texts]
 
-            (found,) = translate(
-                [Sentence(source)], Means(replies, made.links, made.fits, made.target), RULES
-            )
+            (found,) = translate([Sentence(source)], Means(replies, made.links, made.fits, made.target), RULES)
             assert found.text == again.replace("\ufffd", "")
             assert remark.replace("lacked", "lacked" if again == better else "lacks") in found.remarks[0]
 
@@ -596,9 +567,7 @@ def test_a_glossary_is_read_as_it_must_be_written_or_hidden() -> None:
         assert len(phrases) == 1
         return "Mon disque dur a le {1}." if phrases[0].anywhere else read
 
-    (found,) = translate(
-        [Sentence("My Hard Drive has the Blue Book.")], means(swapped, again), RULES, glossary
-    )
+    (found,) = translate([Sentence("My Hard Drive has the Blue Book.")], means(swapped, again), RULES, glossary)
     assert found.text == "Mon disque dur a le Blue Book."
     # Where no answer holds it as a word, the term is hidden and written in.
     (found,) = translate(
@@ -633,9 +602,7 @@ def test_a_glossary_that_contradicts_itself_is_refused(tmp_path: Path, lines: st
         Glossary.read(path)
 
 
-def test_a_glossary_has_a_largest_size_and_most_terms(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_glossary_has_a_largest_size_and_most_terms(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "terms.tsv"
     path.write_text("".join(f"word {n}\tmot {n}\n" for n in range(100)))
     assert Glossary.read(path).terms["word 99"] == "mot 99"
@@ -703,8 +670,7 @@ def test_an_empty_search_is_one_refused_text_and_the_others_are_answered(folder:
     many = ["The cat.", twice, "The dog is 7."]
     assert len(model.predict(many)) == 3
     model.config = replace(
-        model.config,
-        decoding=model.config.decoding.but(suppressed=tuple(range(model.tokenizers.target.size))),
+        model.config, decoding=model.config.decoding.but(suppressed=tuple(range(model.tokenizers.target.size)))
     )
     found = model.answers(["The cat.", "", "The dog."], beam=2, whole=True, probabilities=False)
     assert [one.output for one in found] == [None] * 3
@@ -721,8 +687,7 @@ def test_the_length_that_a_caller_asks_for_is_the_limit(folder: Path, engine: st
         model.config, decoding=model.config.decoding.but(length_ratio=0.0, length_offset=19, suppressed=(2,))
     )
     lengths = {
-        most: len(model.answers(["The cat is red."], max_length=most, whole=True)[0].ids)
-        for most in (None, 5, 30, 59)
+        most: len(model.answers(["The cat is red."], max_length=most, whole=True)[0].ids) for most in (None, 5, 30, 59)
     }
     assert lengths == {None: 19, 5: 5, 30: 30, 59: 59}
     with pytest.raises(UserError, match=r"`max_length` is 60, but this model has positions .* at most 59"):
@@ -871,10 +836,7 @@ def lines_of(response: Any) -> list[Any]:
 @pytest.mark.parametrize(
     ("form", "text"),
     [
-        (
-            "text",
-            "The cat is red.  The dog is 42.\n\n - The car is new.\n - The cat is big.\n\nThe dog. The car.",
-        ),
+        ("text", "The cat is red.  The dog is 42.\n\n - The car is new.\n - The cat is big.\n\nThe dog. The car."),
         (
             "html",
             "<h1>Hello &amp; <em>good</em> bye</h1><p>The <b>dog</b> is 42. The car.</p>\n<ul><li>The dog<li>Car</ul>",

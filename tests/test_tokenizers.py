@@ -36,13 +36,7 @@ def any_texts(count: int) -> list[str]:
     from random import Random
 
     random = Random(1)
-    alphabets = [
-        range(32, 127),
-        range(0, 0x300),
-        range(0x300, 0x370),
-        range(0x2000, 0x2100),
-        range(0x10000, 0x10FFFF),
-    ]
+    alphabets = [range(32, 127), range(0, 0x300), range(0x300, 0x370), range(0x2000, 0x2100), range(0x10000, 0x10FFFF)]
 
     def character() -> str:
         number = random.choice(random.choice(alphabets))
@@ -183,15 +177,7 @@ def test_a_token_that_sentencepiece_does_not_know_is_written_as_it_is(kind: int)
         spm.Piece("b", -2.0),
         spm.Piece("<0x21>", -9.0, kind),
     ]
-    names = [
-        "<unk>",
-        "</s>",
-        "▁a",
-        "b",
-        "▁more",
-        "s",
-        "b",
-    ]  # the last three are not in the model, or are there already
+    names = ["<unk>", "</s>", "▁a", "b", "▁more", "s", "b"]  # the last three are not in the model, or are there already
     engine = spm.engine_of(spm.SentencePiece(pieces), names, "<unk>", ["</s>"])
     assert engine.decode([2, 3, 4, 5, 6, 2]) == "ab moresb a"
     assert engine.encode("a more").ids != [2, 4]  # no text is cut into it

@@ -42,9 +42,7 @@ def same(a: Trace, b: Trace) -> bool:
 
 def test_names_are_module_paths_and_roles_in_the_order_of_computation() -> None:
     names = names_of(model())
-    assert names[:5] == [
-        f"encoder.embedding.{role}" for role in ("ids", "embedded", "scaled", "positions", "sum")
-    ]
+    assert names[:5] == [f"encoder.embedding.{role}" for role in ("ids", "embedded", "scaled", "positions", "sum")]
     attention = [name for name in names if name.startswith("decoder.layers.2.cross_attention.")]
     roles = ["q", "k", "v", "scores", "scaled", "masked", "weights", "z", "out"]
     assert attention == [f"decoder.layers.2.cross_attention.{role}" for role in roles]
@@ -86,9 +84,7 @@ def test_an_empty_edit_changes_nothing_bit_for_bit() -> None:
     # A beam would weigh repetitions otherwise. A trace is greedy, edited or not.
     greedily, wide = (DecodingConfig.of(repetition_penalty=2.0, beam=beam) for beam in (1, 4))
     for edit in (None, {"*": lambda x: x}):
-        found = (
-            trace_text(small_model(seed=7), TOKENIZERS, "abc", edit=edit, rules=r) for r in (greedily, wide)
-        )
+        found = (trace_text(small_model(seed=7), TOKENIZERS, "abc", edit=edit, rules=r) for r in (greedily, wide))
         assert same(*found)
 
 
@@ -100,9 +96,7 @@ def test_traced_output_is_the_untraced_output() -> None:
         assert traced.output_ids == hypothesis.ids
         assert traced.output == TOKENIZERS.target.decode(hypothesis.ids)
         steps = traced.steps()
-        assert [step.log_probability for step in steps] == pytest.approx(
-            hypothesis.log_probabilities, abs=1e-4
-        )
+        assert [step.log_probability for step in steps] == pytest.approx(hypothesis.log_probabilities, abs=1e-4)
     texts = ["1845-01-05", "9999-12-31", "2024-02-29", "1426-08-10"]
     assert [dates().trace(text).output for text in texts] == dates().predict(texts)
 
@@ -134,9 +128,7 @@ def test_numbers_of_another_run_are_taken_over_where_both_have_a_place() -> None
     assert wide.tolist() == [[0, 1, 2, 0], none]  # a run with fewer rows and columns
     q = TakeOver(torch.ones(3, 2, 4), "decoder.layers.0.cross_attention.q", head=1, row=0)  # (T, H, K)
     assert q(torch.zeros(3, 2, 4)).nonzero().tolist() == [[0, 1, n] for n in range(4)]
-    weights = TakeOver(
-        torch.ones(2, 3, 4), "decoder.layers.0.cross_attention.weights", head=1, row=0
-    )  # (H, T, S)
+    weights = TakeOver(torch.ones(2, 3, 4), "decoder.layers.0.cross_attention.weights", head=1, row=0)  # (H, T, S)
     assert weights(torch.zeros(2, 3, 4)).nonzero().tolist() == [[1, 0, n] for n in range(4)]
 
 
@@ -153,14 +145,10 @@ def test_the_tree_of_a_beam_holds_its_answers_whatever_it_keeps_of_what_it_has_r
         ended = max((node for node in nodes if "score" in node), key=lambda node: node["score"])
         assert (ended["id"], ended["token"], ended["step"]) == (66, "<eos>", len(best.ids) - 1)
         assert ended["log_probability"] == pytest.approx(best.log_probability, abs=1e-4)
-        assert ended["score"] == pytest.approx(
-            ended["log_probability"] / rules.divisor(len(best.ids)), abs=1e-4
-        )
+        assert ended["score"] == pytest.approx(ended["log_probability"] / rules.divisor(len(best.ids)), abs=1e-4)
         assert [node["step"] for node in nodes if node["parent"] is None] == [0, 0, 0]
         assert all(nodes[node["parent"]]["step"] == node["step"] - 1 for node in nodes if node["step"])
-    assert [(node["parent"], node["id"]) for node in plain] == [
-        (node["parent"], node["id"]) for node in again
-    ]
+    assert [(node["parent"], node["id"]) for node in plain] == [(node["parent"], node["id"]) for node in again]
     values = [[node["log_probability"] for node in nodes] for nodes in (plain, again)]
     assert values[0] == pytest.approx(values[1], abs=1e-4)
 
@@ -236,12 +224,8 @@ def test_several_heads_and_layers_by_one_glob() -> None:
 def test_a_value_is_replaced_by_a_tensor_and_all_after_it_follows() -> None:
     other = trace_text(model(), TOKENIZERS, "hgf", target="ABC")
     plain = trace_text(model(), TOKENIZERS, "abc", target="ABC")
-    patched = trace_text(
-        model(), TOKENIZERS, "abc", target="ABC", edit={"encoder.memory": other["encoder.memory"]}
-    )
-    assert torch.equal(
-        patched["encoder.layers.0.self_attention.q"], plain["encoder.layers.0.self_attention.q"]
-    )
+    patched = trace_text(model(), TOKENIZERS, "abc", target="ABC", edit={"encoder.memory": other["encoder.memory"]})
+    assert torch.equal(patched["encoder.layers.0.self_attention.q"], plain["encoder.layers.0.self_attention.q"])
     torch.testing.assert_close(patched["logits"], other["logits"])  # the decoder sees nothing but the memory
     free = trace_text(model(), TOKENIZERS, "abc", edit={"encoder.memory": other["encoder.memory"]})
     assert free.output == trace_text(model(), TOKENIZERS, "hgf").output
@@ -314,18 +298,12 @@ def test_training_mode_is_restored_and_dropout_is_off() -> None:
 @pytest.mark.parametrize(
     ("edit", "message"),
     [
-        (
-            {"encoder.memry": mute_head(0)},
-            "No value is named 'encoder.memry'. Did you mean 'encoder.memory'?",
-        ),
+        ({"encoder.memry": mute_head(0)}, "No value is named 'encoder.memry'. Did you mean 'encoder.memory'?"),
         ({"probabilities": mute_head(0)}, "No value is named 'probabilities'"),
         ({"encoder.layers.7.*.z": mute_head(0)}, r"No value is named 'encoder.layers.7.\*.z'"),
         ({"encoder.layers.0.self_attention.z": mute_head(3)}, "no head 3 to mute: heads are 0 to 2."),
         ({"encoder.layers.0.self_attention.z": mute_head(-1)}, "no head -1 to mute: heads are 0 to 2."),
-        (
-            {"encoder.memory": torch.zeros(4, 12)},
-            r"edit of 'encoder.memory' does not fit its value, .* \(5, 12\)",
-        ),
+        ({"encoder.memory": torch.zeros(4, 12)}, r"edit of 'encoder.memory' does not fit its value, .* \(5, 12\)"),
         ({"encoder.memory": lambda x: None}, "it returned a NoneType, not a tensor"),
         ({"decoder.out": lambda x: x[:, 3]}, "with `target` all positions are there at once"),
         ({"encoder.memory": "nothing"}, "does not fit its value"),
@@ -363,16 +341,7 @@ def test_texts_that_do_not_fit_are_refused() -> None:
 
 
 def test_globs_mean_what_fnmatch_means() -> None:
-    names = [
-        "encoder.layers.0.self_attention.weights",
-        "decoder.layers.11.z",
-        "logits",
-        "a[b]c",
-        "]",
-        "-",
-        "!",
-        "^",
-    ]
+    names = ["encoder.layers.0.self_attention.weights", "decoder.layers.11.z", "logits", "a[b]c", "]", "-", "!", "^"]
     signs = [
         "[[]*",
         "a[[]b]c",
@@ -389,19 +358,7 @@ def test_globs_mean_what_fnmatch_means() -> None:
         "[a-]*",
         "[\\d]",
     ]
-    globs = [
-        "",
-        "*",
-        "**",
-        "?*",
-        "*.weights",
-        "encoder.*.?.*",
-        "*[0-9]*",
-        "*[!0-9]",
-        "a*b*c*",
-        "*o*g*",
-        "logits",
-    ]
+    globs = ["", "*", "**", "?*", "*.weights", "encoder.*.?.*", "*[0-9]*", "*[!0-9]", "a*b*c*", "*o*g*", "logits"]
     globs += signs
     for pattern in globs:
         for name in names:

@@ -44,10 +44,7 @@ def numbers(path: Path, count: int = 300) -> Path:
 def sentences(count: int) -> list[tuple[str, str]]:
     what, place = ("cat", "dog", "bird", "horse"), ("house", "garden", "street")
     return [
-        (
-            f"The {what[n % 4]} was in the {place[n % 3]} on day {n}.",
-            f"Le {what[n % 4]} était dans {place[n % 3]} {n}.",
-        )
+        (f"The {what[n % 4]} was in the {place[n % 3]} on day {n}.", f"Le {what[n % 4]} était dans {place[n % 3]} {n}.")
         for n in range(count)
     ]
 
@@ -70,9 +67,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Result]:
 
 def test_long_samples_are_cut(corpus: Path) -> None:
     """An untrained model may repeat a word to its limit, and sources may be long."""
-    long = "".join(
-        f"{n:03} is a number with a text of more than sixty characters beside it\tyes\n" for n in range(200)
-    )
+    long = "".join(f"{n:03} is a number with a text of more than sixty characters beside it\tyes\n" for n in range(200))
     (corpus.parent / "long.tsv").write_text(long)
     done = run("train", str(corpus.parent / "long.tsv"), *LITTLE)
     assert done.exit_code == 0, (done.output, done.exception)
@@ -87,10 +82,7 @@ def test_long_samples_are_cut(corpus: Path) -> None:
 
 def test_a_file_needs_no_other_option_but_to_be_quick(trained: tuple[Path, Result]) -> None:
     here, done = trained
-    assert (
-        "mine.tsv: 257 for training, 13 for validation, 30 for the test, no source in two parts."
-        in done.output
-    )
+    assert "mine.tsv: 257 for training, 13 for validation, 30 for the test, no source in two parts." in done.output
     said = " ".join(done.output.split())
     assert "Cut into characters (both sides are short, or of signs). Chosen: d_model 96, 3+3 layers, " in said
     assert "`seq2see doctor --why` gives the reasons." in said
@@ -152,9 +144,7 @@ def test_sentences_get_sub_words_and_bleu(tmp_path: Path, monkeypatch: pytest.Mo
     assert Path("model/tokenizer.json").is_file()
     done = run("evaluate", "train.en", "train.fr", "--model", "model", "--sample", "9")
     assert "nrefs:1|case:mixed|eff:no|tok:13a" in done.output
-    assert (
-        "BLEU" in run("evaluate", "train.en,train.fr", "--compare", "model", "model", "--sample", "9").output
-    )
+    assert "BLEU" in run("evaluate", "train.en,train.fr", "--compare", "model", "model", "--sample", "9").output
     model = seq2see.load("model")
     assert isinstance(model("What about 日本?"), str)
 
@@ -180,9 +170,7 @@ def test_evaluate_score_and_compare_a_file(corpus: Path, trained: tuple[Path, Re
     assert "nrefs:1|case:mixed|eff:yes|nc:6" in done.output
     assert "BLEU" not in done.output  # of single words it says nothing
     assert done.output.count("(right: ") == 2
-    said = json.loads(
-        run("evaluate", str(corpus), "--model", one, "--json", "--beam", "2", "--sample", "20").stdout
-    )
+    said = json.loads(run("evaluate", str(corpus), "--model", one, "--json", "--beam", "2", "--sample", "20").stdout)
     assert (said["pairs"], len(said["worst"])) == (20, 5)
     assert said["bleu"] is None
     assert {"chrf", "loss", "character_error_rate", "by_length"} <= said.keys()
@@ -216,16 +204,12 @@ def test_score_is_the_loss_of_the_pairs(corpus: Path, trained: tuple[Path, Resul
     assert done.exit_code == 1
     first, second = map(json.loads, done.stdout.splitlines())
     assert (first["input"], first["target"]) == ("003", "021 items")
-    assert first["log_probability"] == pytest.approx(
-        sum(token["log_probability"] for token in first["tokens"])
-    )
+    assert first["log_probability"] == pytest.approx(sum(token["log_probability"] for token in first["tokens"]))
     assert [token["token"] for token in first["tokens"]][-2:] == ["s", "<eos>"]
     assert "has '?' (U+003F)" in second["error"]
 
 
-def test_an_interrupted_training_on_a_file_goes_on_to_the_bit(
-    corpus: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_interrupted_training_on_a_file_goes_on_to_the_bit(corpus: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     settings = [*LITTLE, "--set", "training.checkpoint_every=2"]
     assert run("train", str(corpus), "--out", "whole", *settings).exit_code == 0
 
@@ -265,34 +249,14 @@ def test_an_interrupted_training_on_a_file_goes_on_to_the_bit(
         (b"x" * 100_000, [], "has more than 20,000 characters"),
         (b"caf\xe9\tx\nb\tc\n", ["--strict"], "line 1: is not UTF-8"),
         (b"a\nb\tc\n", ["--strict"], "line 1: has one side only"),
-        (
-            b"a\tb\nc\td\ne\tf\ng\th\n",
-            ["--tokenizer", "bpe", "--vocabulary", "9999"],
-            "have only .* different tokens",
-        ),
-        (
-            b"a\tb\nc\td\ne\tf\ng\th\n",
-            ["--tokenizer", "words", "--vocabulary", "99"],
-            "have only .* different tokens",
-        ),
-        (
-            b"a\tb\nc\td\ne\tf\ng\th\n",
-            ["--tokenizer", "bpe", "--vocabulary", "99"],
-            "too small for sub-words",
-        ),
-        (
-            b"a\tb\nc\td\ne\tf\ng\th\n",
-            ["--vocabulary", "99"],
-            "--vocabulary is 99, but .* each character",
-        ),
+        (b"a\tb\nc\td\ne\tf\ng\th\n", ["--tokenizer", "bpe", "--vocabulary", "9999"], "have only .* different tokens"),
+        (b"a\tb\nc\td\ne\tf\ng\th\n", ["--tokenizer", "words", "--vocabulary", "99"], "have only .* different tokens"),
+        (b"a\tb\nc\td\ne\tf\ng\th\n", ["--tokenizer", "bpe", "--vocabulary", "99"], "too small for sub-words"),
+        (b"a\tb\nc\td\ne\tf\ng\th\n", ["--vocabulary", "99"], "--vocabulary is 99, but .* each character"),
         (b"a\tb\nc\td\ne\tf\ng\th\n", ["--tokenizer", "bp"], "Did you mean 'bpe'"),
         (b"a\tb\nc\td\ne\tf\ng\th\n", ["--set", "model.hedas=3"], "Did you mean 'heads'"),
         (b"a\tb\nc\td\ne\tf\ng\th\n", ["--years", "2000"], "are for dates"),
-        (
-            b"en\tfr\n" + b"Il est dans la maison.\tHe is in the house.\n" * 9,
-            [],
-            "seem to be swapped",
-        ),
+        (b"en\tfr\n" + b"Il est dans la maison.\tHe is in the house.\n" * 9, [], "seem to be swapped"),
     ],
 )
 def test_what_cannot_be_trained_on_is_refused_and_leaves_nothing(
@@ -308,9 +272,7 @@ def test_what_cannot_be_trained_on_is_refused_and_leaves_nothing(
 
 def test_bad_rows_and_long_pairs_are_named_and_left_out(tmp_path: Path) -> None:
     path = numbers(tmp_path / "a.tsv")
-    path.write_bytes(
-        path.read_bytes() + b"one side\n" + b"1" * 600 + b"\tlong\n" + b"2" * 100_000 + b"\tlonger\n"
-    )
+    path.write_bytes(path.read_bytes() + b"one side\n" + b"1" * 600 + b"\tlong\n" + b"2" * 100_000 + b"\tlonger\n")
     done = run("train", str(path), "--out", str(tmp_path / "out"), *LITTLE)
     assert done.exit_code == 0, (done.output, done.exception)
     said = " ".join(done.output.split())
@@ -321,11 +283,7 @@ def test_bad_rows_and_long_pairs_are_named_and_left_out(tmp_path: Path) -> None:
 
 def test_answers_are_scored_by_length_and_by_their_worst() -> None:
     found = Evaluation.of(
-        [
-            ("a b", "x y", "x y"),
-            ("a b c d e f", "one two three four", "one two four four"),
-            ("b c", "no", "yes"),
-        ]
+        [("a b", "x y", "x y"), ("a b c d e f", "one two three four", "one two four four"), ("b c", "no", "yes")]
     )
     assert (found.exact, [name for name, _ in found.by_length()]) == (1, ["1-5", "6-10"])
     assert [source for _, source, _, _ in found.worst(5)] == ["b c", "a b c d e f"]
@@ -423,23 +381,11 @@ def test_what_a_training_expects_is_told(corpus: Path, monkeypatch: pytest.Monke
     """The time of all members, a warm-up without an end, a typing mistake in the folder to resume."""
     monkeypatch.setattr("seq2see.data.doctor.seconds_of", lambda config: 200.0)
     done = run(
-        "train",
-        str(corpus),
-        "--resume",
-        "--out",
-        "new",
-        "--ensemble",
-        "3",
-        "--set",
-        "training.warmup=4",
-        *LITTLE,
+        "train", str(corpus), "--resume", "--out", "new", "--ensemble", "3", "--set", "training.warmup=4", *LITTLE
     )
     assert done.exit_code == 0, (done.output, done.exception)
     assert "new has no training to resume: a new one starts." in done.stderr
-    assert (
-        "The learning rate rises for 4 steps, so it does not fall in 4: set training.warmup lower"
-        in done.stderr
-    )
+    assert "The learning rate rises for 4 steps, so it does not fall in 4: set training.warmup lower" in done.stderr
     assert "4 steps, about 10 minutes." in done.output
     whole = run("train", str(corpus), "--out", "other", "--set", "training.warmup=3", *LITTLE)
     assert "4 steps, about 3 minutes." in whole.output
@@ -449,10 +395,7 @@ def test_what_a_training_expects_is_told(corpus: Path, monkeypatch: pytest.Monke
 
 def test_a_model_of_pairs_is_not_scored_on_dates(trained: tuple[Path, Result]) -> None:
     one = str(trained[0] / "runs" / "mine")
-    assert (
-        refused("evaluate", "--model", one)
-        == f"Only dates are generated: give a file of pairs to score {one} on."
-    )
+    assert refused("evaluate", "--model", one) == f"Only dates are generated: give a file of pairs to score {one} on."
     told = refused("evaluate", "dates", "--model", one, "--sample", "9")
     assert told.startswith(f"{one} takes no dates: ")
     assert told.endswith("Give a file of pairs to score it on.")

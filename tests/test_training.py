@@ -189,9 +189,7 @@ def test_a_step_is_adams_after_clipping(clip: float) -> None:
                 second[name] = 0.6 * second[name] + 0.4 * gradient**2
                 p -= rate * (first[name] / (1 - 0.3**step)) / ((second[name] / (1 - 0.6**step)).sqrt() + 0.01)
         for (name, ours), theirs in zip(trainer.model.named_parameters(), plain.parameters(), strict=True):
-            torch.testing.assert_close(
-                ours, theirs, atol=1e-5, rtol=1e-4, msg=lambda text, n=name: f"{n}: {text}"
-            )
+            torch.testing.assert_close(ours, theirs, atol=1e-5, rtol=1e-4, msg=lambda text, n=name: f"{n}: {text}")
     assert min(norms) > 0.1  # so that clipping changes each of them
 
 
@@ -345,9 +343,7 @@ def test_a_solved_task_ends_soon_with_a_rate_of_zero(tmp_path: Path, monkeypatch
     assert [line.step for line in lines] == [4, 5, 6, 8, 10, 11]
     assert whole.ended
     assert (whole.step, whole.last_step, whole.course.why) == (11, 11, "solved")
-    assert said == [
-        "At step 10 all 100 held-out pairs are right: the learning rate falls to zero until step 11."
-    ]
+    assert said == ["At step 10 all 100 held-out pairs are right: the learning rate falls to zero until step 11."]
     assert lines[-2].learning_rate == lines[0].learning_rate  # before the end was known
     assert lines[-1].learning_rate == pytest.approx(0.0)
     finished = {name: p.detach() for name, p in whole.finish().named_parameters()}
@@ -375,9 +371,7 @@ def test_the_end_of_a_watched_run_is_averaged() -> None:
         torch.testing.assert_close(weight, mean[name], msg=name)
 
 
-def test_a_budget_becomes_steps_that_the_folder_keeps(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_budget_becomes_steps_that_the_folder_keeps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The speed is measured once: nothing has been learned by that, and a resumed run does not measure again."""
     settings = {"steps": TrainingConfig().steps, "budget": 100.0, "schedule": "watched", "evaluate_on": 1}
     timed = []
@@ -424,9 +418,7 @@ def test_a_training_that_diverges_says_so_and_keeps_the_last_good_checkpoint(
 
     monkeypatch.setattr(trainer.learner, "learn", diverging)
     what = "the loss is nan" if harm == "loss" else "some weights are not finite"
-    message = (
-        rf"diverged: at step 16 {what}\. .*lower training\.learning_rate .*keeps the checkpoint of step 10\."
-    )
+    message = rf"diverged: at step 16 {what}\. .*lower training\.learning_rate .*keeps the checkpoint of step 10\."
     with pytest.raises(UserError, match=message):
         for _ in trainer.steps():
             pass
@@ -562,9 +554,7 @@ def test_a_damaged_checkpoint_is_noticed_and_the_one_before_used(
     data = bytearray(newest.read_bytes())
     if harm == "flip":
         data[-100] ^= 1
-    newest.write_bytes(
-        {"truncate": data[: len(data) // 2], "flip": data, "empty": b"", "garbage": b"x" * 999}[harm]
-    )
+    newest.write_bytes({"truncate": data[: len(data) // 2], "flip": data, "empty": b"", "garbage": b"x" * 999}[harm])
     said: list[str] = []
     second = small_trainer(tmp_path, resume=True, said=said)
     assert second.step == 20  # that of the best line so far
@@ -703,11 +693,7 @@ def test_ctrl_c_leaves_a_checkpoint_that_resumes(tmp_path: Path) -> None:
                "--set", "training.batch_tokens=400", "--set", "training.checkpoint_every=50",
                "--set", "training.evaluate_every=10", "--set", "training.evaluate_on=10"]  # fmt: skip
     process = subprocess.Popen(
-        command,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env={**os.environ, "PYTHONUNBUFFERED": "1"},
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ, "PYTHONUNBUFFERED": "1"}
     )
     assert process.stdout is not None
     for line in process.stdout:
@@ -756,9 +742,7 @@ def test_other_data_is_noticed_at_resume(tmp_path: Path) -> None:
             break
     train, validation, _ = dates.splits(150, 20, 20, seed=1)
     with pytest.raises(UserError, match="other data"):
-        Trainer(
-            small_config(), Tokenizers.one(Tokenizer.characters()), train, validation, tmp_path, resume=True
-        )
+        Trainer(small_config(), Tokenizers.one(Tokenizer.characters()), train, validation, tmp_path, resume=True)
 
 
 def test_texts_longer_than_the_model_are_refused() -> None:
@@ -798,9 +782,7 @@ def test_a_restored_learner_computes_with_the_restored_weights() -> None:
         assert torch.equal(ours, theirs)
 
 
-def test_no_half_written_file_stays_when_the_disk_is_full(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_half_written_file_stays_when_the_disk_is_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     trainer = small_trainer(tmp_path)
     for step in trainer.steps():
         if step.step == 9:
@@ -842,8 +824,7 @@ def test_the_parts_of_an_epoch_hold_every_pair_once_and_depend_on_the_step_alone
     tokenizer = trainer.tokenizers.source
     made = [trainer.batches.make(number) for number in range(8)]  # 200 pairs are four parts
     epochs = [
-        [text for source, _ in made[first : first + 4] for text in texts_of(source, tokenizer)]
-        for first in (0, 4)
+        [text for source, _ in made[first : first + 4] for text in texts_of(source, tokenizer)] for first in (0, 4)
     ]
     train, _, _ = dates.splits(200, 20, 20, seed=1)
     assert sorted(epochs[0]) == sorted(epochs[1]) == sorted(source for source, _ in train)
@@ -856,12 +837,7 @@ def test_the_parts_of_an_epoch_hold_every_pair_once_and_depend_on_the_step_alone
 
 def test_muon_is_pytorchs_and_moves_the_matrices_of_the_layers_alone() -> None:
     torch.manual_seed(0)
-    shapes = {
-        "layers.0.w_1": (12, 6),
-        "layers.0.w_2": (6, 12),
-        "layers.1.w_1": (12, 6),
-        "layers.1.w_q": (6, 6),
-    }
+    shapes = {"layers.0.w_1": (12, 6), "layers.0.w_2": (6, 12), "layers.1.w_1": (12, 6), "layers.1.w_q": (6, 6)}
     begun = {name: torch.randn(shape) for name, shape in shapes.items()}
     others = {"layers.0.bias": torch.randn(6), "embedding": torch.randn(9, 6)}
     ours = {name: weight.clone().requires_grad_() for name, weight in (begun | others).items()}
@@ -871,9 +847,7 @@ def test_muon_is_pytorchs_and_moves_the_matrices_of_the_layers_alone() -> None:
     adam = Adam([theirs[name] for name in others], 0.01, (0.9, 0.98), 1e-9)
     for number in range(5):
         for name, weight in ours.items():
-            weight.grad = (
-                torch.randn_like(weight) if number or name != "layers.1.w_q" else None
-            )  # it comes in later
+            weight.grad = torch.randn_like(weight) if number or name != "layers.1.w_q" else None  # it comes in later
             theirs[name].grad = None if weight.grad is None else weight.grad.clone()
         rate = 0.01 / (number + 1)
         mine.learning_rate, muon.param_groups[0]["lr"], adam.learning_rate = rate, 5 * rate, rate
@@ -901,9 +875,7 @@ def test_muon_learns_the_matrices_of_all_layers() -> None:
     trainer = small_trainer(muon=5.0)
     next(iter(trainer.steps()))
     learner = trainer.learner
-    by_muon = {
-        name for name, weight in learner.trained.items() if "momentum" in learner.optimiser.state[weight]
-    }
+    by_muon = {name for name, weight in learner.trained.items() if "momentum" in learner.optimiser.state[weight]}
     assert {name.split(".")[-2] for name in by_muon} == {"w_q", "w_k", "w_v", "w_o", "w_1", "w_2"}
     assert len(by_muon) == 16  # 6 of the encoder's layer, 10 of the decoder's
     several = network_of(small_config().model.but(members=2))

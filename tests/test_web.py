@@ -60,11 +60,7 @@ def node(folder: Path, texts: list[str], worker: bool = True, **options: Any) ->
         pytest.skip("Node is not installed")
     asked = json.dumps({"folder": str(folder), "texts": texts, "options": options, "worker": worker})
     run = subprocess.run(
-        [program, "--input-type=module", "--eval", ASK],
-        input=asked,
-        capture_output=True,
-        text=True,
-        check=False,
+        [program, "--input-type=module", "--eval", ASK], input=asked, capture_output=True, text=True, check=False
     )
     assert run.returncode == 0, run.stderr
     return dict(json.loads(run.stdout))
@@ -88,9 +84,7 @@ def compare(found: list[dict[str, Any]], expected: list[Answer]) -> None:
 
 def some_dates(count: int) -> list[str]:
     draw = random.Random(5)
-    dates = [
-        f"{draw.randint(1000, 9999)}-{draw.randint(1, 12):02}-{draw.randint(1, 28):02}" for _ in range(count)
-    ]
+    dates = [f"{draw.randint(1000, 9999)}-{draw.randint(1, 12):02}-{draw.randint(1, 28):02}" for _ in range(count)]
     return [*dates, "2000-02-30", "hello", "", " 1845-01-05", "1845-1-5", "0999-01-01"]
 
 
@@ -152,9 +146,7 @@ def form(kind: str) -> dict[str, Any]:
         (("normalizer", "normalizers", 0, "normalizers", 0, "type"), "Lowercase"), (("normalizer", "type"), "Lowercase"),
     ],
 )  # fmt: skip
-def test_the_page_takes_only_tokenizers_that_it_cuts_alike(
-    path: tuple[str | int, ...], value: object
-) -> None:
+def test_the_page_takes_only_tokenizers_that_it_cuts_alike(path: tuple[str | int, ...], value: object) -> None:
     other = form("BPE")
     assert live._is_sentencepiece(other)
     assert live._is_sentencepiece({**form("Unigram"), "normalizer": None})
@@ -264,10 +256,7 @@ def test_the_same_answers_on_thousands(folders: dict[str, Path]) -> None:
     dates, human = some_dates(2000), written(2000)
     compare(node(folders["dates"], dates)["found"], seq2see.load("dates").answers(dates))
     compare(node(folders["human-dates"], human)["found"], seq2see.load("human-dates").answers(human))
-    lines = [
-        json.loads(line)
-        for line in (Path(__file__).parent / "challenge-en-fr.jsonl").read_text().splitlines()
-    ]
+    lines = [json.loads(line) for line in (Path(__file__).parent / "challenge-en-fr.jsonl").read_text().splitlines()]
     english = [str(line["text"]) for line in lines][:200]
     assert len(english) == 200
     french = seq2see.load("en-fr", engine="torch").answers(english, whole=True)
@@ -404,24 +393,17 @@ def test_the_command_writes_a_folder(tmp_path: Path, capsys: pytest.CaptureFixtu
                      "human-date.js", "package.json", "README.md", "card.md"}  # fmt: skip
     assert sum(path.stat().st_size for path in out.iterdir()) < 1.75e6
     assert '"2024年2月29日"' in (out / "model.json").read_text(encoding="utf-8")  # as letters, not as numbers
-    assert (out / "model.safetensors").read_bytes() == (
-        find("human-dates") / "model.safetensors"
-    ).read_bytes()
+    assert (out / "model.safetensors").read_bytes() == (find("human-dates") / "model.safetensors").read_bytes()
     small = tmp_path / "small"
     assert run("--to", "web", "--out", str(small), "--quantization", "int8", capsys=capsys)[0] == 0
-    assert (small / "model.safetensors").stat().st_size < 0.6 * (
-        find("dates") / "model.safetensors"
-    ).stat().st_size
+    assert (small / "model.safetensors").stat().st_size < 0.6 * (find("dates") / "model.safetensors").stat().st_size
     assert not (small / "human-date.js").exists()
 
 
 def test_what_cannot_be_written_is_said(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run("--to", "web", capsys=capsys) == (
-        2,
-        "seq2see: --to web needs a folder to write to: add --out DIR.",
-    )
+    assert run("--to", "web", capsys=capsys) == (2, "seq2see: --to web needs a folder to write to: add --out DIR.")
     (tmp_path / "there").mkdir()
     (tmp_path / "there" / "file").touch()
     code, said = run("--to", "web", str(tmp_path / "there"), capsys=capsys)
@@ -440,8 +422,6 @@ def test_what_cannot_be_written_is_said(
         with pytest.raises(UserError, match="otherwise than the model"):
             web.export(tmp_path / "a", "dates", seq2see.load("dates"), lambda texts: ["wrong"] * len(texts))
         monkeypatch.setattr(web, "SECONDS", 0.001)
-        with pytest.raises(
-            UserError, match=r"did not answer \d+ texts in 0\.001 seconds\. Nothing was written"
-        ):
+        with pytest.raises(UserError, match=r"did not answer \d+ texts in 0\.001 seconds\. Nothing was written"):
             web.export(tmp_path / "a", "dates", seq2see.load("dates"), lambda texts: [])
     assert not [path for path in tmp_path.iterdir() if path.name != "there"]

@@ -72,14 +72,10 @@ def test_one_head_is_sent_by_itself(trace: Trace) -> None:
     sent = packed(trace, [f"{base}.*", "encoder.memory"], compact=True, head=2)
     found = tensors(sent)
     for role in ("q", "k", "v", "z"):
-        np.testing.assert_allclose(
-            found[f"{base}.{role}"], array_of(trace, f"{base}.{role}")[:, 2], atol=4e-3
-        )
+        np.testing.assert_allclose(found[f"{base}.{role}"], array_of(trace, f"{base}.{role}")[:, 2], atol=4e-3)
     for role in ("scores", "weights"):
         assert found[f"{base}.{role}"].dtype == np.float16
-        np.testing.assert_allclose(
-            found[f"{base}.{role}"], array_of(trace, f"{base}.{role}")[2], rtol=1e-3, atol=1e-6
-        )
+        np.testing.assert_allclose(found[f"{base}.{role}"], array_of(trace, f"{base}.{role}")[2], rtol=1e-3, atol=1e-6)
     w_q = trace.transformer.decoder.layers[1].cross_attention.w_q
     np.testing.assert_allclose(found[f"{base}.w_q.weight"], w_q.weight[8:12].detach(), rtol=1e-3)
     np.testing.assert_allclose(found[f"{base}.w_q.bias"], w_q.bias[8:12].detach(), rtol=1e-3)
@@ -179,13 +175,7 @@ def test_the_file_of_a_large_model_holds_each_head_by_itself(model: Seq2Seq, tra
     base = "decoder.layers.1.cross_attention"
     for head, sent in enumerate(heads):
         found = tensors(sent)
-        assert {name.rpartition(".")[2] for name in found} == {
-            *"qkvz",
-            "scores",
-            "scaled",
-            "masked",
-            "weights",
-        }
+        assert {name.rpartition(".")[2] for name in found} == {*"qkvz", "scores", "scaled", "masked", "weights"}
         np.testing.assert_array_equal(found[f"{base}.q"], array_of(trace, f"{base}.q")[:, head])
         np.testing.assert_array_equal(found[f"{base}.weights"], array_of(trace, f"{base}.weights")[head])
 

@@ -69,9 +69,7 @@ class CodeLinks(SphinxTransform):
         for node in [node for node in self.document.findall(nodes.Element) if isinstance(node, kinds)]:
             target = str(node.get("reftarget", node.get("refuri", "")))
             path = posixpath.normpath(posixpath.join(here, target))
-            is_code = (ROOT / path).is_dir() or (
-                not isinstance(node, pending_xref) and (ROOT / path).is_file()
-            )
+            is_code = (ROOT / path).is_dir() or (not isinstance(node, pending_xref) and (ROOT / path).is_file())
             if not target or node.get("refdomain") or not is_code:
                 continue
             overview = f"{path}/README"
@@ -99,7 +97,9 @@ def code_pages(app: Sphinx) -> Iterator[tuple[str, dict[str, Any], str]]:
         except ClassNotFound:
             lexer = TextLexer()
         code = highlight((ROOT / path).read_text(encoding="utf-8"), lexer, form)
-        body = f'<h1>{escape(path)}</h1><div class="whole-file" tabindex="0" role="region" aria-label="Code">{code}</div>'
+        body = (
+            f'<h1>{escape(path)}</h1><div class="whole-file" tabindex="0" role="region" aria-label="Code">{code}</div>'
+        )
         yield path, {"title": path, "body": body}, "page.html"
 
 

@@ -64,8 +64,7 @@ def counted_vectors(*words):
     A word that most lines have, such as *the*, says nothing and is not counted.
     """
     lines = [
-        set(line.split())
-        for line in (Path(__file__).parent / "words.txt").read_text(encoding="utf-8").splitlines()
+        set(line.split()) for line in (Path(__file__).parent / "words.txt").read_text(encoding="utf-8").splitlines()
     ]
     everywhere = Counter(word for line in lines for word in line)
     counted = sorted(word for word in everywhere if 2 * everywhere[word] <= len(lines))
@@ -73,8 +72,7 @@ def counted_vectors(*words):
         if word not in counted:
             sys.exit(f"words.txt has no {word!r}: give words that it has, such as king, queen and bread.")
     return [
-        [sum({word, other} <= line for line in lines) if other != word else 0 for other in counted]
-        for word in words
+        [sum({word, other} <= line for line in lines) if other != word else 0 for other in counted] for word in words
     ]
 
 
@@ -85,10 +83,7 @@ def made_vectors():
     other = [math.cos(i * i + i) for i in range(D_MODEL)]
     shared = sum(x * y for x, y in zip(black, other, strict=True))
     rest = [x - shared * y for x, y in zip(other, black, strict=True)]
-    brown = [
-        0.5690 * x + math.sqrt(1 - 0.5690**2) * y / math.hypot(*rest)
-        for x, y in zip(black, rest, strict=True)
-    ]
+    brown = [0.5690 * x + math.sqrt(1 - 0.5690**2) * y / math.hypot(*rest) for x, y in zip(black, rest, strict=True)]
     return [black, brown]
 
 

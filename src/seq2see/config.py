@@ -117,21 +117,15 @@ def _checked(section: str, setting: Field[Any], hint: Any, value: Any) -> Any:
             raise ConfigError(f"{name} is {_told(value)}; a list was expected ({setting.metadata['help']}).")
         return tuple(_checked(section, setting, get_args(hint)[0], one) for one in value)
     if get_origin(hint) is tuple:
-        if not isinstance(value, list | tuple) or any(
-            type(number) is not int or number < 0 for number in value
-        ):
-            raise ConfigError(
-                f"{name} is {value!r}; a list of ids was expected ({setting.metadata['help']})."
-            )
+        if not isinstance(value, list | tuple) or any(type(number) is not int or number < 0 for number in value):
+            raise ConfigError(f"{name} is {value!r}; a list of ids was expected ({setting.metadata['help']}).")
         return tuple(value)
     if hint is float and type(value) is int and abs(value) < 1e300:
         value = float(value)
     if hint is float and type(value) is float and not math.isfinite(value):
         raise ConfigError(f"{name} is {value}; a finite number was expected ({setting.metadata['help']}).")
     if type(value) is not hint:
-        raise ConfigError(
-            f"{name} is {_told(value)}; {type_names[hint]} was expected ({setting.metadata['help']})."
-        )
+        raise ConfigError(f"{name} is {_told(value)}; {type_names[hint]} was expected ({setting.metadata['help']}).")
     low, high = setting.metadata["low"], setting.metadata["high"]
     if (low is not None and value < low) or (high is not None and value > high):
         below = type(value) is int and value < low
@@ -167,9 +161,7 @@ class ModelConfig(Schema):
     backward: int = option(0, "how many of the members read and write from right to left", 0, 63)
     d_model: int = option(512, "width of every vector between sub-layers", 1, 2**16)
     heads: int = option(8, "attention heads, h", 1, 2**12)
-    d_k: int | None = option(
-        None, "width of a query and a key in one head; d_model / heads if not given", 1, 2**16
-    )
+    d_k: int | None = option(None, "width of a query and a key in one head; d_model / heads if not given", 1, 2**16)
     d_v: int | None = option(None, "width of a value in one head; d_model / heads if not given", 1, 2**16)
     d_ff: int = option(2048, "width of the feed-forward hidden layer", 1, 2**20)
     encoder_layers: int = option(6, "encoder layers, N", 1, 2**10)
@@ -188,8 +180,7 @@ class ModelConfig(Schema):
     scale_embeddings: bool = option(True, "embeddings are multiplied by √d_model (section 3.4)")
     embedding_norm: bool = option(False, "layer norm of the sum of embedding and position, as in BART")
     output_bias: bool = option(
-        False,
-        "a bias on the logits of a shared output projection, as in Marian; one of its own always has it",
+        False, "a bias on the logits of a shared output projection, as in Marian; one of its own always has it"
     )
 
     def __post_init__(self) -> None:
@@ -213,9 +204,7 @@ class ModelConfig(Schema):
                 "(or set model.positions to 'learned')."
             )
         if self.positions in ("fairseq", "opennmt") and self.d_model < 4:
-            raise ConfigError(
-                f"model.d_model is {self.d_model}; positions {self.positions!r} need at least 4."
-            )
+            raise ConfigError(f"model.d_model is {self.d_model}; positions {self.positions!r} need at least 4.")
         if self.backward >= self.members:
             raise ConfigError(
                 f"model.backward is {self.backward}, but of {counted(self.members, 'member')} at least one must read "
@@ -263,14 +252,10 @@ class TrainingConfig(Schema):
 
     steps: int = option(100_000, "optimiser steps in all", 1, MOST)
     budget: float | None = option(
-        None,
-        "seconds that the steps may take; their speed, measured before the first one, decides their number",
-        1.0,
+        None, "seconds that the steps may take; their speed, measured before the first one, decides their number", 1.0
     )
     batch_tokens: int = option(25_000, "sentences × longest side in one batch, at most", 8, MOST)
-    layout: Layout = option(
-        "padded", "sentences padded to one length, or end to end without padding (for a GPU)"
-    )
+    layout: Layout = option("padded", "sentences padded to one length, or end to end without padding (for a GPU)")
     precision: Precision = option("float32", "of the arithmetic; the weights are kept in float32")
     schedule: Schedule = option(
         "paper",
@@ -297,16 +282,10 @@ class TrainingConfig(Schema):
         0.0, "probability of skipping a BPE merge, so that words are cut differently in each epoch", 0.0, 0.9
     )
     chained: float = option(
-        0.0,
-        "pairs joined end to end, with an end-of-text token between them, added to each epoch, per pair",
-        0.0,
-        4.0,
+        0.0, "pairs joined end to end, with an end-of-text token between them, added to each epoch, per pair", 0.0, 4.0
     )
     invented: float = option(
-        0.0,
-        "share of the pairs whose shared letters are replaced by those of other pairs, as stems are",
-        0.0,
-        1.0,
+        0.0, "share of the pairs whose shared letters are replaced by those of other pairs, as stems are", 0.0, 1.0
     )
     guided: float = option(
         0.0,
@@ -322,24 +301,14 @@ class TrainingConfig(Schema):
         0.0,
         10.0,
     )
-    r_drop: float = option(
-        0.0, "R-Drop's weight: two passes with different dropout should agree; 0 for one pass", 0.0
-    )
-    taught: float = option(
-        0.5, "with a teacher, the weight of its probabilities against the right tokens", 0.0, 1.0
-    )
+    r_drop: float = option(0.0, "R-Drop's weight: two passes with different dropout should agree; 0 for one pass", 0.0)
+    taught: float = option(0.5, "with a teacher, the weight of its probabilities against the right tokens", 0.0, 1.0)
     label_smoothing: float = option(0.1, "probability spread over the whole vocabulary, ε_ls", 0.0, 0.99)
     average: int = option(
-        5,
-        "checkpoints averaged into the final weights, at most those of the last quarter of the run",
-        1,
-        MOST,
+        5, "checkpoints averaged into the final weights, at most those of the last quarter of the run", 1, MOST
     )
     patience: int = option(
-        0,
-        "stop after this many lines of the table without a better score, and keep the best; 0 for never",
-        0,
-        MOST,
+        0, "stop after this many lines of the table without a better score, and keep the best; 0 for never", 0, MOST
     )
     checkpoint_every: int = option(1000, "steps between checkpoints", 1, MOST)
     evaluate_every: int = option(1000, "steps between lines of the table", 1, MOST)
@@ -373,9 +342,7 @@ class DecodingConfig(Schema):
     other_ends: tuple[int, ...] = option((), "ids of further tokens that end an answer")
     min_length: int = option(0, "fewest tokens of an answer, forced ones included", 0, 10**9)
     forced_end: bool = option(False, "an answer that reaches its limit ends with the end token")
-    no_repeat: int = option(
-        0, "an answer repeats no sequence of this many tokens; 0 turns the rule off", 0, 1000
-    )
+    no_repeat: int = option(0, "an answer repeats no sequence of this many tokens; 0 turns the rule off", 0, 1000)
     no_repeat_source: int = option(
         0, "an answer copies no sequence of this many tokens from the source; 0 turns the rule off", 0, 1000
     )
@@ -385,10 +352,7 @@ class DecodingConfig(Schema):
         0.01,
         100.0,
     )
-    sentences: bool = option(
-        False,
-        "texts are translated sentence by sentence",
-    )
+    sentences: bool = option(False, "texts are translated sentence by sentence")
     repairs: tuple[Repair, ...] = option(
         (),
         "changes of such texts and answers: marks in the place of addresses and code, small letters in the place of "
@@ -449,9 +413,7 @@ class Config:
     def from_toml(cls, text: str, origin: str) -> Config:
         """Read what ``to_toml`` wrote; ``origin`` names the file in errors."""
         try:
-            if (
-                max(map(len, text.split("\n"))) > LONGEST_LINE
-            ):  # reading a key of 20,000 parts takes half a minute
+            if max(map(len, text.split("\n"))) > LONGEST_LINE:  # reading a key of 20,000 parts takes half a minute
                 raise ValueError(f"it has a line of more than {LONGEST_LINE:,} characters")
             table = tomllib.loads(text)
         except (ValueError, RecursionError) as error:  # also raised for nesting and for huge numbers
@@ -460,12 +422,8 @@ class Config:
         for key in table:
             if key not in known:
                 raise ConfigError(f"{origin} has an unknown section {key!r}. {suggest(key, known)}")
-            if (key == "task") != isinstance(table[key], str) or (key != "task") != isinstance(
-                table[key], dict
-            ):
-                raise ConfigError(
-                    f"{origin} has a {key} of another kind: task is a text, the others are sections."
-                )
+            if (key == "task") != isinstance(table[key], str) or (key != "task") != isinstance(table[key], dict):
+                raise ConfigError(f"{origin} has a {key} of another kind: task is a text, the others are sections.")
         try:
             groups = {
                 section: {key: value for key, value in table.get(section, {}).items() if key not in gone}
@@ -553,9 +511,7 @@ def parse_overrides(assignments: list[str]) -> dict[str, dict[str, Any]]:
         key, equals, text = assignment.partition("=")
         section, dot, name = key.strip().partition(".")
         if not equals or not dot or not name:
-            raise ConfigError(
-                f"{assignment!r} is not of the form SECTION.NAME=VALUE, such as model.d_ff=128."
-            )
+            raise ConfigError(f"{assignment!r} is not of the form SECTION.NAME=VALUE, such as model.d_ff=128.")
         if section not in known:
             raise ConfigError(f"There is no section {section!r} in {assignment!r}. {suggest(section, known)}")
         try:

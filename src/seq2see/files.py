@@ -29,10 +29,7 @@ TEMPORARY = re.compile(r"\..+\.(\d+)\.seq2see-[0-9a-z_]{8}")
 EXCHANGE = 2  # renameat2's RENAME_EXCHANGE
 HERE = -100  # AT_FDCWD: paths are relative to the current folder
 LOCKED_BYTE = 2**30  # on Windows, far behind the lock file's text, since others cannot read a locked byte
-QUERY, STILL_ACTIVE = (
-    0x1000,
-    259,
-)  # Windows: the right to ask about a process, and the status of one that runs
+QUERY, STILL_ACTIVE = (0x1000, 259)  # Windows: the right to ask about a process, and the status of one that runs
 
 
 # --- reading -----------------------------------------------------------------------------------------------------
@@ -46,9 +43,7 @@ def plain_file(path: Path, most: int | None = None) -> int:
     """
     try:
         if not path.resolve().is_relative_to(path.parent.resolve()):
-            raise FolderError(
-                f"{path.name} is a link out of its folder: copy the file itself into the folder."
-            )
+            raise FolderError(f"{path.name} is a link out of its folder: copy the file itself into the folder.")
         found = path.stat()
     except (OSError, RuntimeError, ValueError) as error:
         raise FolderError(f"{path.name} cannot be read ({error}).") from None
@@ -134,9 +129,7 @@ def cache_folder() -> Path:
     home, kept = Path.home(), os.environ.get("XDG_CACHE_HOME")
     if not kept and sys.platform == "win32":
         kept = os.environ.get("LOCALAPPDATA")
-    return (
-        Path(kept) if kept else home / ("Library/Caches" if sys.platform == "darwin" else ".cache")
-    ) / "seq2see"
+    return (Path(kept) if kept else home / ("Library/Caches" if sys.platform == "darwin" else ".cache")) / "seq2see"
 
 
 # --- writing -----------------------------------------------------------------------------------------------------
@@ -358,9 +351,7 @@ def replacing(path: Path) -> Iterator[Path]:
     try:
         new = Path(tempfile.mkdtemp(dir=path.parent, prefix=temporary_prefix(path.name)))
     except OSError as error:
-        raise FolderError(
-            f"{path} cannot be written anew, since {path.parent} cannot: {reason(error)}."
-        ) from None
+        raise FolderError(f"{path} cannot be written anew, since {path.parent} cannot: {reason(error)}.") from None
     try:
         yield new
         new.chmod(stat.S_IMODE(path.stat().st_mode))

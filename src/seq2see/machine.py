@@ -20,7 +20,9 @@ if TYPE_CHECKING:
 A = TypeVar("A")
 B = TypeVar("B")
 
-AT_ONCE = 2  # parts of the work of a GPU or of CTranslate2 at a time: one is searched, the other is prepared or finished
+AT_ONCE = (
+    2  # parts of the work of a GPU or of CTranslate2 at a time: one is searched, the other is prepared or finished
+)
 SAMPLES = 3  # samples, since a single one is unreliable
 PAUSE = 0.001  # seconds between them
 NEVER = 2**31 - 1  # collections of young objects before one of all objects

@@ -146,12 +146,7 @@ class Seq2Seq:
             raise InputError(answer.error)
         return str(answer.output)
 
-    def predict(
-        self,
-        texts: Iterable[Input],
-        options: Options | None = None,
-        **given: Unpack[Given],
-    ) -> list[str]:
+    def predict(self, texts: Iterable[Input], options: Options | None = None, **given: Unpack[Given]) -> list[str]:
         """Answer many texts, in order.
 
         For a model of words with features, an input may be a tuple, a list or a dict: ``("walk", "V;PST")`` or
@@ -222,9 +217,7 @@ class Seq2Seq:
             if len(inputs) <= WINDOW or not devices.is_cuda(self.device):
                 answers = answered(inputs)
             else:
-                self.network.engine_for(
-                    len(inputs), rules.beam, options.n_best, automaton is not None
-                )  # made once
+                self.network.engine_for(len(inputs), rules.beam, options.n_best, automaton is not None)  # made once
                 answers = _by_windows(inputs, answered)
             if self.config.task == "human-dates":
                 answers = [self._as_date(answer, options.order) for answer in answers]
@@ -308,9 +301,7 @@ class Seq2Seq:
         from seq2see.data.pairs import corpus_of
         from seq2see.evaluation.evaluate import evaluate
 
-        pairs = corpus_of(
-            pairs, columns, or_two=True, prepare=self.texts.folded, join=self.texts.text_of
-        ).pairs
+        pairs = corpus_of(pairs, columns, or_two=True, prepare=self.texts.folded, join=self.texts.text_of).pairs
         if seen := trained_on(self, [source for source, _ in pairs]):
             logging.getLogger("seq2see").warning(SEEN, f"{seen:,}", f"{len(pairs):,}")
         rules = Options(beam=beam).rules(self.config.decoding)
@@ -404,22 +395,14 @@ def trained_on(model: Seq2Seq, sources: Sequence[str]) -> int:
     return trained.seen(tokenizer.encode_batch(known))
 
 
-def without_weights(
-    name: str | os.PathLike[str], device: str, engine: str, kind: type[Seq2Seq] = Seq2Seq
-) -> Seq2Seq:
+def without_weights(name: str | os.PathLike[str], device: str, engine: str, kind: type[Seq2Seq] = Seq2Seq) -> Seq2Seq:
     """Load all of a model but its weights, which are read when they are needed."""
     path, config, tokenizers = folder.opened(name)
     if device == "auto":
         device = devices.choose(device, devices.lasting(config.model), devices.found).device
     card = folder.read_card(path)
     return kind(
-        config,
-        tokenizers,
-        card=card,
-        path=path,
-        device=device,
-        engine=engine,
-        confidence=read_confidence(path),
+        config, tokenizers, card=card, path=path, device=device, engine=engine, confidence=read_confidence(path)
     )
 
 
@@ -428,9 +411,7 @@ def _by_windows(texts: Sequence[str], answered: Callable[[Sequence[str]], list[A
     order = sorted(range(len(texts)), key=lambda place: len(str(texts[place])))
     windows = [order[first : first + WINDOW] for first in range(0, len(order), WINDOW)]
     found: dict[int, Answer] = {}
-    for window, answers in machine.ahead(
-        lambda window: answered([texts[place] for place in window]), windows
-    ):
+    for window, answers in machine.ahead(lambda window: answered([texts[place] for place in window]), windows):
         found.update(zip(window, answers, strict=True))
     return [found[place] for place in range(len(texts))]
 

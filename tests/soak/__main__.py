@@ -19,12 +19,8 @@ KINDS = ("load", "crashes", "inputs", "imports", "folders", "hostile", "disks", 
 def main(arguments: list[str] | None = None) -> int:
     """Try all kinds; return 0 only if nothing was lost, wrong, leaked, hung or crashed."""
     parser = argparse.ArgumentParser(prog="soak", description=__doc__)
-    parser.add_argument(
-        "--scale", type=float, default=1.0, help="1 is the full form, some 30 minutes on 2 cores"
-    )
-    parser.add_argument(
-        "--seed", type=int, default=1, help="another seed draws other inputs, folders and moments"
-    )
+    parser.add_argument("--scale", type=float, default=1.0, help="1 is the full form, some 30 minutes on 2 cores")
+    parser.add_argument("--seed", type=int, default=1, help="another seed draws other inputs, folders and moments")
     parser.add_argument("--kinds", default=",".join(KINDS), help="some of them, separated by commas")
     parser.add_argument("--jobs", type=int, default=2, help="kinds that run beside each other")
     asked = parser.parse_args(arguments)
@@ -46,9 +42,7 @@ def main(arguments: list[str] | None = None) -> int:
         records = [json.loads(path.read_text()) for kind in kinds if (path := root / f"{kind}.json").exists()]
     finally:
         shutil.rmtree(root, ignore_errors=True)
-    return _report(
-        records, kinds, f"scale {asked.scale:g}, seed {asked.seed}, {time.monotonic() - began:.0f} s"
-    )
+    return _report(records, kinds, f"scale {asked.scale:g}, seed {asked.seed}, {time.monotonic() - began:.0f} s")
 
 
 def _start(kind: str, scale: float, seed: int, root: Path) -> int:

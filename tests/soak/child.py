@@ -57,11 +57,7 @@ class Ended:
             return "hung", f"after {self.seconds:.0f} s: {tail}"
         if self.status < 0:
             return "crashed", f"{signal.Signals(-self.status).name}: {tail}"
-        if (
-            self.status == FAILED
-            or "Traceback (most recent call last)" in self.said
-            or "panicked" in self.said
-        ):
+        if self.status == FAILED or "Traceback (most recent call last)" in self.said or "panicked" in self.said:
             return "crashed", tail
         if self.status not in (0, 1, 2, 130):
             return "crashed", f"status {self.status}: {tail}"

@@ -193,18 +193,9 @@ def _greedy(server: Server, tally: Tally) -> None:
         "200,000 numbers": ("/api/predict", {"inputs": [1] * 200_000}),
         "long texts": ("/api/predict", {"inputs": [LETTERS] * 256}),
         "80,000 keys": ("/api/predict", {"inputs": "1845-01-05", **{str(n): 1 for n in range(80_000)}}),
-        "globs of brackets": (
-            "/api/trace",
-            {"input": "1845-01-05", "names": ["[" * (15_000 - n) for n in range(60)]},
-        ),
-        "globs of stars": (
-            "/api/trace",
-            {"input": "1845-01-05", "names": ["*a" * 7000 + str(n) for n in range(60)]},
-        ),
-        "everything of a trace": (
-            "/api/trace",
-            {"input": "1845-01-05", "also": ["lens"], "beam": 16},
-        ),
+        "globs of brackets": ("/api/trace", {"input": "1845-01-05", "names": ["[" * (15_000 - n) for n in range(60)]}),
+        "globs of stars": ("/api/trace", {"input": "1845-01-05", "names": ["*a" * 7000 + str(n) for n in range(60)]}),
+        "everything of a trace": ("/api/trace", {"input": "1845-01-05", "also": ["lens"], "beam": 16}),
         "wrong heads": ("/api/trace", {"input": "1845-01-05", "muted": [1] * 200_000}),
     }
     for name in tally.draw.sample(list(kinds), len(kinds) if tally.scale > SHORT else 2):

@@ -33,11 +33,7 @@ SETTINGS = {
     "training.batch_tokens": 120, "training.average": 2, "model.d_model": 16, "model.heads": 2, "model.d_ff": 32,
     "model.encoder_layers": 1, "model.decoder_layers": 1, "model.dropout": 0.1,
 }  # fmt: skip
-TRAINING = [
-    "--steps",
-    "12",
-    *(part for key, value in SETTINGS.items() for part in ("--set", f"{key}={value}")),
-]
+TRAINING = ["--steps", "12", *(part for key, value in SETTINGS.items() for part in ("--set", f"{key}={value}"))]
 
 
 @dataclass
@@ -143,12 +139,7 @@ def _scenes(root: Path) -> list[Scene]:
 def _watched(scene: Scene, place: Path, crash_at: int, synced: Path) -> None:
     """In a fork: note which files reach the disk, and die before operation ``crash_at`` on the folder, if not 0."""
     scene.in_fork()
-    notes, sync, count, prefix = (
-        os.open(synced, os.O_WRONLY | os.O_CREAT | os.O_APPEND),
-        os.fsync,
-        0,
-        str(place),
-    )
+    notes, sync, count, prefix = (os.open(synced, os.O_WRONLY | os.O_CREAT | os.O_APPEND), os.fsync, 0, str(place))
 
     def noted(handle: Any) -> None:
         sync(handle)
@@ -210,16 +201,13 @@ def _begin(scene: Scene, root: Path, crash_at: int = 0, again: bool = False) -> 
     place, synced = root / scene.name, root / f"{scene.name}.synced"
     synced.write_text("")
     arguments = [*scene.arguments(place), *(scene.again if again else ())]
-    return Fork(
-        command(*arguments), root / f"{scene.name}.log", lambda: _watched(scene, place, crash_at, synced)
-    )
+    return Fork(command(*arguments), root / f"{scene.name}.log", lambda: _watched(scene, place, crash_at, synced))
 
 
 def _digests(scene: Scene, place: Path) -> dict[str, str]:
     found = {name: place / name for name in scene.results}
     made = {
-        name: hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else "-"
-        for name, path in found.items()
+        name: hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else "-" for name, path in found.items()
     }
     log = place / "run/log.jsonl"
     if log.exists():
@@ -255,11 +243,7 @@ def _points(scene: Scene, tally: Tally, root: Path) -> Any:
         if power:
             _lose_power(place, before, root / f"{scene.name}.synced")
         yield _go_on(
-            scene,
-            tally,
-            root,
-            f"{'power lost' if power else 'killed'} before operation {crash_at}",
-            not power,
+            scene, tally, root, f"{'power lost' if power else 'killed'} before operation {crash_at}", not power
         )
 
 
@@ -334,9 +318,7 @@ def _judge(scene: Scene, tally: Tally, place: Path, story: str, exact: bool, end
 def _early(tally: Tally) -> None:
     """Send Ctrl-C to a process that has just begun: a word at most, and no traceback."""
     process = subprocess.Popen(
-        [sys.executable, "-m", "seq2see", "predict", "1845-01-05"],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
+        [sys.executable, "-m", "seq2see", "predict", "1845-01-05"], stdout=subprocess.PIPE, stderr=subprocess.PIPE
     )
     time.sleep(tally.draw.uniform(0.02, 1.0))
     process.send_signal(signal.SIGINT)

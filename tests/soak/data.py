@@ -15,22 +15,7 @@ from soak.child import run as run_command
 from soak.tally import Tally
 
 FILES = 300
-WORDS = (
-    "the",
-    "a",
-    "one",
-    "red",
-    "cat",
-    "dog",
-    "runs",
-    "sleeps",
-    "under",
-    "near",
-    "house",
-    "tree",
-    "river",
-    "slowly",
-)
+WORDS = ("the", "a", "one", "red", "cat", "dog", "runs", "sleeps", "under", "near", "house", "tree", "river", "slowly")
 NASTY = [
     "\ud800", "\x00", "\u2028", "\u0301" * 300, "\x1b]0;owned\x07", "🏳️\u200d🌈", "\ufeff", '"', "'", "\t", "\r", ",",
     ";", "\\", "a" * 30_000, " ", "\u00a0", "<eos>", "NaN", "1e999", "[red]", "\x85",
@@ -39,16 +24,7 @@ ROWS = [
     "[" * 15_000, '{"a":' * 3000, "null", "1", '{"source":1,"target":2}', '{"source":"a"}', "{", "9" * 5000, "{}",
     '{"source":"\\ud800","target":"x"}', '{"source":{"a":"b"},"target":["x"]}', '{"source": NaN, "target": "x"}',
 ]  # fmt: skip
-TRAINING = (
-    "--steps",
-    2,
-    "--preset",
-    "tiny",
-    "--set",
-    "training.batch_tokens=256",
-    "--set",
-    "training.evaluate_on=1",
-)
+TRAINING = ("--steps", 2, "--preset", "tiny", "--set", "training.batch_tokens=256", "--set", "training.evaluate_on=1")
 
 
 def run(tally: Tally, root: Path) -> None:
@@ -122,9 +98,7 @@ def _changed(draw: random.Random, given: bytes) -> bytes:
         elif way == 2:
             data[at:at] = draw.randbytes(draw.randint(1, 20))
         elif way == 3:
-            data[at:at] = draw.choice(
-                [b"\t", b"\n", b"\r\n", b'"', b"\x00", b"\xff\xfe", b"\xef\xbb\xbf", b","]
-            )
+            data[at:at] = draw.choice([b"\t", b"\n", b"\r\n", b'"', b"\x00", b"\xff\xfe", b"\xef\xbb\xbf", b","])
         elif way == 4:
             data[at:at] = data[at : at + 200]
         elif draw.random() < 0.3:

@@ -170,9 +170,7 @@ def _weights(draw: random.Random, path: Path) -> str:
     names = [name for name in head if name != "__metadata__"]
     way, name = draw.randrange(8), draw.choice(names)
     if way == 0:
-        head[name]["shape"] = draw.choice(
-            [[], [2**40], [-2, 8], [1, *head[name]["shape"]], head[name]["shape"][::-1]]
-        )
+        head[name]["shape"] = draw.choice([[], [2**40], [-2, 8], [1, *head[name]["shape"]], head[name]["shape"][::-1]])
     elif way == 1:
         head[name]["dtype"] = draw.choice(["F64", "F16", "BF16", "I8", "I64", "BOOL", "F8_E4M3", "x"])
     elif way == 2:

@@ -190,12 +190,7 @@ class Watch:
     """
 
     def __init__(self, server: Server) -> None:
-        self.server, self.waits, self.held, self.stopped = (
-            server,
-            list[float](),
-            list[float](),
-            threading.Event(),
-        )
+        self.server, self.waits, self.held, self.stopped = (server, list[float](), list[float](), threading.Event())
         self.thread = threading.Thread(target=self._run)
         self.thread.start()
 

@@ -22,25 +22,7 @@ PATIENCE = 60  # seconds of an import and its answers
 FAMILIES = {"marian": 3, "m2m100": 2, "bart": 2, "mvp": 1, "plbart": 1, "blenderbot": 1, "fsmt": 2}
 BASES = FAMILIES | {"json": 2, "pickle": 1, "fairseq": 2, "ctranslate2": 2, "argos": 2, "npz": 2}
 LANGUAGES = {"m2m100": ("en", "fr"), "plbart": ("java", "en_XX")}  # for those that know several
-NUMBERS = [
-    -1,
-    0,
-    1,
-    3,
-    10**6,
-    10**12,
-    2**63,
-    1.5,
-    1e308,
-    None,
-    True,
-    "7",
-    [],
-    [7],
-    {"a": 1},
-    "é" * 3000,
-    ORDER,
-]
+NUMBERS = [-1, 0, 1, 3, 10**6, 10**12, 2**63, 1.5, 1e308, None, True, "7", [], [7], {"a": 1}, "é" * 3000, ORDER]
 GENERATION = (
     "num_beams", "max_length", "max_new_tokens", "min_length", "eos_token_id", "bad_words_ids", "suppress_tokens",
     "no_repeat_ngram_size", "repetition_penalty", "length_penalty", "forced_bos_token_id", "pad_token_id",
@@ -84,8 +66,7 @@ def make(place: Path) -> None:
     from safetensors.torch import load_file
 
     weights = {
-        name.removeprefix("model."): value
-        for name, value in load_file(place / "m2m100/model.safetensors").items()
+        name.removeprefix("model."): value for name, value in load_file(place / "m2m100/model.safetensors").items()
     }
     (place / "pickle").mkdir()
     shutil.copytree(place / "marian", place / "pickle", dirs_exist_ok=True)
@@ -117,18 +98,12 @@ def _made(path: Path) -> Path:
 
 def _settings(draw: random.Random, path: Path) -> str:
     """Another value in the settings of the model, of generation, or of the tokenizer."""
-    files = [
-        one for one in sorted(path.glob("*.json")) if one.stat().st_size < 20_000 and one.name != "vocab.json"
-    ]
+    files = [one for one in sorted(path.glob("*.json")) if one.stat().st_size < 20_000 and one.name != "vocab.json"]
     if not files:
         return _bytes(draw, path)
     file = draw.choice(files)
     form = json.loads(file.read_text())
-    keys = (
-        [*form, *(GENERATION if "generation" in file.name else ())]
-        if isinstance(form, dict)
-        else range(len(form))
-    )
+    keys = [*form, *(GENERATION if "generation" in file.name else ())] if isinstance(form, dict) else range(len(form))
     key = draw.choice(list(keys))
     form[key] = draw.choice([*NUMBERS, *JSON])
     file.write_text(json.dumps(form))
@@ -165,16 +140,9 @@ def _pieces(draw: random.Random, path: Path) -> str:
         data += b"\x0a\x08\x0a\x01q\x15" + struct.pack("<f", draw.choice([float("nan"), float("inf"), -1e38]))
     elif way == 3:
         charsmap = (
-            struct.pack("<I", draw.choice([4, 1024, 2**31]))
-            + draw.randbytes(draw.choice([8, 1100, 5000]))
-            + b"\0"
+            struct.pack("<I", draw.choice([4, 1024, 2**31])) + draw.randbytes(draw.choice([8, 1100, 5000])) + b"\0"
         )
-        data += (
-            b"\x1a"
-            + _length(len(charsmap) + 1 + len(_length(len(charsmap))))
-            + b"\x12"
-            + _length(len(charsmap))
-        )
+        data += b"\x1a" + _length(len(charsmap) + 1 + len(_length(len(charsmap)))) + b"\x12" + _length(len(charsmap))
         data += charsmap
     else:
         data += b"\x20\x01" * draw.choice([10, 1_000_000])
@@ -205,17 +173,13 @@ def _pickled(draw: random.Random, path: Path) -> str:
         setattr(found["args"], key, draw.choice(NUMBERS))
         name = key
     elif way == 1:
-        weights[name] = draw.choice(
-            [None, 3, "x", [1.0], torch.ones(2, dtype=torch.long), torch.tensor(float("nan"))]
-        )
+        weights[name] = draw.choice([None, 3, "x", [1.0], torch.ones(2, dtype=torch.long), torch.tensor(float("nan"))])
     elif way == 2:
         weights[name] = torch.zeros(1).expand(2**20, 2 ** draw.choice([4, 20]))
     elif way == 3:
         weights[draw.choice([ORDER, "../x", "encoder.layers.9.fc1.weight"])] = weights.pop(name)
     elif way == 4:
-        weights[name] = weights[name].to(
-            draw.choice([torch.float64, torch.int8, torch.bool, torch.complex64])
-        )
+        weights[name] = weights[name].to(draw.choice([torch.float64, torch.int8, torch.bool, torch.complex64]))
     else:
         found["x"] = draw.choice([Path("x"), os.system, Namespace(a=Namespace())])
     torch.save(found, files[0], _use_new_zipfile_serialization=draw.random() < 0.7)
@@ -234,9 +198,7 @@ def _arrays(draw: random.Random, path: Path) -> str:
         file = draw.choice(sorted(path.glob("*.yml")))
         lines = file.read_text(encoding="utf-8").split("\n")
         at = draw.randrange(len(lines))
-        lines[at] = draw.choice(
-            [*map(str, NUMBERS), "? a", ': "', '"\\ud800": 5', "- ../../x", "a: &b [*b]", lines[0]]
-        )
+        lines[at] = draw.choice([*map(str, NUMBERS), "? a", ': "', '"\\ud800": 5', "- ../../x", "a: &b [*b]", lines[0]])
         file.write_text("\n".join(lines), encoding="utf-8")
         return f"line {at} of {file.name}"
     arrays = dict(np.load(files[0]))
@@ -357,11 +319,7 @@ def _import(tally: Tally, root: Path, place: Path, kind: str, story: str) -> Non
     sort, said = ended.returned
     if sort == "refused" and (len(said) > LONGEST or "\n" in said or ORDER in said or SECRET in said):
         tally.fault("wrong", f"{story}: the refusal is {said[:300]!r}")
-    left = (
-        {one.name for one in place.iterdir()}
-        - {"theirs", "temporary"}
-        - ({"ours"} if sort == "answered" else set())
-    )
+    left = {one.name for one in place.iterdir()} - {"theirs", "temporary"} - ({"ours"} if sort == "answered" else set())
     left |= {one.name for one in (place / "temporary").iterdir()}
     if left:
         tally.fault("leaked", f"{story}: left behind are {sorted(left)}")

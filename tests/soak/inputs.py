@@ -158,9 +158,7 @@ def _read(answer: Any, wrong: list[str]) -> str | None:
     if answer.output is None:
         if not answer.error:
             wrong.append(f"{answer.input!r} is refused without a reason")
-    elif not isfinite(answer.log_probability or 0) or not all(
-        0 <= one.probability <= 1 for one in answer.tokens
-    ):
+    elif not isfinite(answer.log_probability or 0) or not all(0 <= one.probability <= 1 for one in answer.tokens):
         wrong.append(f"{answer.input!r} has probabilities that are none")
     return answer.output
 
@@ -223,9 +221,7 @@ def _line(draw: random.Random) -> bytes:
 
 def _by_command(tally: Tally, root: Path, count: int) -> None:
     lines, out = [_line(tally.draw) for _ in range(count)], root / "answers.jsonl"
-    lines[tally.draw.randrange(count)] = (
-        tally.draw.choice([b"1", "é".encode(), b"\0", b"\xff", b"no "]) * 300_000
-    )
+    lines[tally.draw.randrange(count)] = tally.draw.choice([b"1", "é".encode(), b"\0", b"\xff", b"no "]) * 300_000
     out.unlink(missing_ok=True)
     (root / "lines.txt").write_bytes(b"\n".join(lines) + b"\n")
     arguments = ("predict", "--file", root / "lines.txt", "--json", "--out", out)
@@ -239,9 +235,7 @@ def _by_command(tally: Tally, root: Path, count: int) -> None:
         return
     for number, (data, record) in enumerate(zip(lines, found, strict=True)):
         data = data.removesuffix(b"\r")
-        text = (data.removeprefix(b"\xef\xbb\xbf") if number == 0 else data).decode(
-            "utf-8", "surrogateescape"
-        )
+        text = (data.removeprefix(b"\xef\xbb\xbf") if number == 0 else data).decode("utf-8", "surrogateescape")
         if record["input"] != text.encode(errors="replace").decode():
             tally.fault("wrong", f"line {number + 1} is answered in the place of another: {record}")
         if record.get("output") != right(text) or ("output" in record) == bool(record.get("error")):

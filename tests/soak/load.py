@@ -20,13 +20,7 @@ CLIENTS = 12
 PAUSE = 0.12  # seconds between two questions of a client, on average: other proofs run beside this one
 SAMPLES = 24  # of the memory
 ROOM = 40  # MiB by which the memory may grow from the first half to the second
-ENGLISH = (
-    "Where is the train station?",
-    "I lost my keys.",
-    "It is raining.",
-    "What time is it?",
-    "Thank you.",
-)
+ENGLISH = ("Where is the train station?", "I lost my keys.", "It is raining.", "What time is it?", "Thank you.")
 
 
 def run(tally: Tally, root: Path) -> None:

@@ -42,9 +42,7 @@ class Server:
         self.fork = Fork(action, self.log, few_files, patience=7200)
         until = time.monotonic() + 180
         while not (
-            found := re.search(
-                r"http://127\.0\.0\.1:(\d+)/", self.log.read_text() if self.log.exists() else ""
-            )
+            found := re.search(r"http://127\.0\.0\.1:(\d+)/", self.log.read_text() if self.log.exists() else "")
         ):
             assert time.monotonic() < until, f"the server does not begin: {self.log.read_text()}"
             time.sleep(0.02)
@@ -101,9 +99,7 @@ class Server:
     def get(self, path: str) -> tuple[int, bytes]:
         """Ask for a page."""
         try:
-            return parted(
-                self.ask(f"GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n".encode())
-            )
+            return parted(self.ask(f"GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n".encode()))
         except OSError:
             return 0, b""
 

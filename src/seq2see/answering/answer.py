@@ -77,11 +77,7 @@ class Answer:
 
 def or_withheld(answer: Answer, least: float | None) -> Answer:
     """Return an answer, or withhold it if its confidence is below ``least``."""
-    if (
-        least is None
-        or answer.error is not None
-        or (answer.confidence is not None and answer.confidence >= least)
-    ):
+    if least is None or answer.error is not None or (answer.confidence is not None and answer.confidence >= least):
         return answer
     why = (
         f"{answer.remark} The confidence of its answer is unknown."

@@ -137,9 +137,7 @@ class Network:
 
         The choice does not change an answer. ``constrained`` says that only some answers are allowed.
         """
-        obstacle = engines.cannot(
-            beam, n_best, self.config.model.target_vocabulary, constrained, self.config.decoding
-        )
+        obstacle = engines.cannot(beam, n_best, self.config.model.target_vocabulary, constrained, self.config.decoding)
         if self.device != "cpu":
             obstacle = f"it answers on the cpu, not on {self.device}"
         elif self.engine not in OF_TORCH and self.is_edited():
@@ -203,9 +201,7 @@ class Network:
             assert self.export is not None
             vocabularies = self.tokenizers.source.vocabulary(), self.tokenizers.target.vocabulary()
             special = Special.of(self.tokenizers)
-            self._ctranslate2 = CTranslate2Engine(
-                self.export, vocabularies, special, self.config.model, inputs=inputs
-            )
+            self._ctranslate2 = CTranslate2Engine(self.export, vocabularies, special, self.config.model, inputs=inputs)
         return self._ctranslate2
 
     def _through_torch(self) -> TorchEngine:
@@ -220,12 +216,7 @@ class Network:
     def _keep_export(self, inputs: int) -> None:
         """Write an export into the user's cache if the folder has none and the request is large enough."""
         size = self.config.model.parameters
-        if (
-            self.path is None
-            or self._as_read is not None
-            or self._tried_export
-            or self.config.model.members > 1
-        ):
+        if self.path is None or self._as_read is not None or self._tried_export or self.config.model.members > 1:
             return
         if size < ALWAYS_EXPORTED and size * inputs < WORTH_EXPORT:
             return
@@ -246,9 +237,7 @@ class Network:
         try:
             self.export = self._written(quantization)
         except ImportError:
-            raise UserError(
-                f"`engine` is {self.engine}, but the package ctranslate2 is not installed."
-            ) from None
+            raise UserError(f"`engine` is {self.engine}, but the package ctranslate2 is not installed.") from None
         except OSError as error:
             raise UserError(
                 f"`engine` is {self.engine}, but its export cannot be kept in {cache_folder()} "
@@ -267,9 +256,7 @@ class Network:
         rules = self.config.decoding.but(max_length=CHECKED_TOKENS)
         kept.parent.mkdir(0o700, parents=True, exist_ok=True)
         try:
-            export(
-                self.path, self.inner(), self.tokenizers, quantization, rules=rules, place=kept, count=CHECKED
-            )
+            export(self.path, self.inner(), self.tokenizers, quantization, rules=rules, place=kept, count=CHECKED)
         except OSError:  # another process may have written it meanwhile
             if engines.ready_export(self.path, self.config.model, quantization) is None:
                 raise

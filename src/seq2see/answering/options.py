@@ -57,9 +57,7 @@ class Options:
 
     def __post_init__(self) -> None:
         if not isinstance(self.n_best, int) or not 1 <= self.n_best <= WIDEST_BEAM:
-            raise UserError(
-                f"n_best is {self.n_best!r}: a whole number was expected, from 1 to {WIDEST_BEAM}."
-            )
+            raise UserError(f"n_best is {self.n_best!r}: a whole number was expected, from 1 to {WIDEST_BEAM}.")
         least = self.min_confidence
         if least is not None and (not isinstance(least, int | float) or not 0 <= least <= 1):
             raise UserError(f"`min_confidence` is {least!r}: a probability from 0 to 1 was expected.")
@@ -76,9 +74,7 @@ class Options:
         if not isinstance(self.glossary, Glossary):
             self._set("glossary", Glossary(dict(self.glossary)))
         if self.is_constrained:
-            raise UserError(
-                "`glossary` cannot be used together with `only`, `pattern` or `prefix`: leave one out."
-            )
+            raise UserError("`glossary` cannot be used together with `only`, `pattern` or `prefix`: leave one out.")
         if self.n_best > 1:
             raise UserError("`glossary` gives one answer to each text: leave `n_best` out.")
 
@@ -96,9 +92,7 @@ class Options:
             return cls(**given)
         if isinstance(options, Options):
             if given:
-                raise UserError(
-                    f"`{next(iter(given))}` was given beside an Options object: put it into the object."
-                )
+                raise UserError(f"`{next(iter(given))}` was given beside an Options object: put it into the object.")
             return options
         raise UserError(
             f"`options` is {options!r:.60}: an Options object was expected, or options as keywords, as in beam=4."

@@ -28,12 +28,9 @@ def proven(texts: Texts, pairs: Sequence[Pair], rules: DecodingConfig) -> tuple[
     found: list[Repair] = []
     for repair in REPAIRS:
         some = [answer for answer in plain if answer.error is None and _concerns(repair, answer)]
-        answers = answer_by_sentences(
-            texts, [one.input for one in some], rules.but(repairs=(repair,)), False, None
-        )
+        answers = answer_by_sentences(texts, [one.input for one in some], rules.but(repairs=(repair,)), False, None)
         gains = [
-            sentence_chrf(new.output or "", wanted[old.input])
-            - sentence_chrf(old.output or "", wanted[old.input])
+            sentence_chrf(new.output or "", wanted[old.input]) - sentence_chrf(old.output or "", wanted[old.input])
             for old, new in zip(some, answers, strict=True)
         ]
         if _is_significant(sum(gain > 0 for gain in gains), sum(gain < 0 for gain in gains)):

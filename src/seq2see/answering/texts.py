@@ -44,9 +44,7 @@ Input = str | Sequence[str] | Mapping[str, str]  # a text, or a word and its fea
 class Texts:
     """What a model reads and writes."""
 
-    def __init__(
-        self, config: Config, tokenizers: Tokenizers, network: Network, confidence: Confidence | None
-    ) -> None:
+    def __init__(self, config: Config, tokenizers: Tokenizers, network: Network, confidence: Confidence | None) -> None:
         self.config, self.tokenizers, self.network, self.confidence = config, tokenizers, network, confidence
         self._language: str | None = None  # that the model reads, found at first use; empty if unknown
         self._allowed: tuple[Options, Automaton] | None = None  # the last constraints and their automaton
@@ -147,9 +145,7 @@ class Texts:
         """Return the ids of a text if they are not too many."""
         length, longest = len(ids), self.config.model.max_length
         if length > longest:
-            raise InputError(
-                f"The text has {length:,} tokens, but this model takes at most {longest:,}: cut it up."
-            )
+            raise InputError(f"The text has {length:,} tokens, but this model takes at most {longest:,}: cut it up.")
         return ids
 
     def fits(self, text: str) -> bool:
@@ -272,9 +268,7 @@ class Texts:
                         continue
                     remark = self._remark(texts[row], lengths[row], False, read[row])[0]
                     results[row] = Answer.plain(texts[row], output, ids, ids[-1] == end, remark)
-        return [
-            answer or Answer(text, None, error=NO_ANSWER) for text, answer in zip(texts, results, strict=True)
-        ]
+        return [answer or Answer(text, None, error=NO_ANSWER) for text, answer in zip(texts, results, strict=True)]
 
     def _check_length(self, rules: DecodingConfig) -> None:
         """Refuse a requested length of answers that the model has no positions for."""
@@ -347,9 +341,7 @@ class Texts:
             output=target.decode(best.ids),
             log_probability=best.log_probability,
             tokens=[Token(token, exp(value)) for token, value in tokens],
-            alternatives=[
-                Alternative(target.decode(h.ids), h.log_probability, h.score) for h in hypotheses[1:]
-            ],
+            alternatives=[Alternative(target.decode(h.ids), h.log_probability, h.score) for h in hypotheses[1:]],
             ids=best.ids,
             finished=best.finished,
             confidence=sure,

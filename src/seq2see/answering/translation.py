@@ -95,9 +95,7 @@ def answer_by_sentences(
             if not isinstance(text, str):
                 raise
             documents.append(str(error))
-    sentences = [
-        one for document in documents if isinstance(document, Document) for one in document.sentences
-    ]
+    sentences = [one for document in documents if isinstance(document, Document) for one in document.sentences]
     found = iter(translate(sentences, texts, rules, glossary, probabilities))
     return [
         Answer(text, None, error=document)
@@ -146,16 +144,12 @@ def translate(
     cut = [_fitting(sentence, texts, rules.repairs) for sentence in sentences]
     works = [_Work.of(part, glossary, rules.repairs) for parts in cut for part in parts]
     different = list({work.key: work for work in works}.values())
-    found = dict(
-        zip([work.key for work in different], _answered(different, means, rules, glossary), strict=True)
-    )
+    found = dict(zip([work.key for work in different], _answered(different, means, rules, glossary), strict=True))
     tagged = [work for work in works if work.sentence.pairs and found[work.key].reply.error is None]
     links = dict(
         zip(
             map(id, tagged),
-            texts.links([(found[work.key].read.text, found[work.key].output) for work in tagged])
-            if tagged
-            else [],
+            texts.links([(found[work.key].read.text, found[work.key].output) for work in tagged]) if tagged else [],
             strict=True,
         )
     )
@@ -210,11 +204,7 @@ class _Work:
 
     @classmethod
     def of(
-        cls,
-        sentence: Sentence,
-        glossary: Glossary | None,
-        repairs: tuple[Repair, ...],
-        hidden: bool = False,
+        cls, sentence: Sentence, glossary: Glossary | None, repairs: tuple[Repair, ...], hidden: bool = False
     ) -> _Work:
         plain = sentence.read(repairs)
         if glossary is None:
@@ -231,9 +221,7 @@ class _Work:
         items = tuple(written.get(place) or item for place, item in zip(read.places, read.items, strict=True))
         fixed = frozenset(n for n in read.fixed if read.places[n] in sentence.fixed)
         return cls(
-            sentence,
-            replace(read, items=items, fixed=fixed),
-            () if hidden else tuple(filter(None, written.values())),
+            sentence, replace(read, items=items, fixed=fixed), () if hidden else tuple(filter(None, written.values()))
         )
 
     @property
@@ -249,9 +237,7 @@ class _Work:
         return lacking
 
 
-def _answered(
-    works: Sequence[_Work], means: _Means, rules: DecodingConfig, glossary: Glossary | None
-) -> list[Attempt]:
+def _answered(works: Sequence[_Work], means: _Means, rules: DecodingConfig, glossary: Glossary | None) -> list[Attempt]:
     """Answer the texts, then search again for the wrong answers."""
     results: dict[int, Attempt] = {}
     wide = rules.but(beam=max(rules.beam, BEAM))
@@ -285,11 +271,7 @@ def _replies(
 
 
 def _searched_again(
-    numbers: Sequence[int],
-    works: Sequence[_Work],
-    before: dict[int, Attempt],
-    means: _Means,
-    rules: DecodingConfig,
+    numbers: Sequence[int], works: Sequence[_Work], before: dict[int, Attempt], means: _Means, rules: DecodingConfig
 ) -> dict[int, Attempt]:
     """Search for answers that contain what the first ones lacked and do not loop; keep the better of the two.
 
@@ -315,8 +297,7 @@ def _said(before: Attempt) -> tuple[str, ...]:
     said = []
     if missing:
         said.append(
-            f"the first answer lacked {', '.join(missing[:5])}, so a second search was made for an answer "
-            "with it"
+            f"the first answer lacked {', '.join(missing[:5])}, so a second search was made for an answer with it"
         )
     if before.has_lost_quotes:
         said.append("the first answer lacked a quotation mark, so a second search was made")
@@ -369,7 +350,5 @@ def _phrases(work: _Work, items: Sequence[str], target: Tokenizer) -> list[Phras
 
 def _rows(texts: Sequence[str], target: Tokenizer) -> list[list[int]]:
     """Return the ids of some texts, without those around them."""
-    rows = [
-        row[len(target.before) : len(row) - len(target.after)] for row in target.encode_batch(list(texts))
-    ]
+    rows = [row[len(target.before) : len(row) - len(target.after)] for row in target.encode_batch(list(texts))]
     return [list(row) for row in dict.fromkeys(map(tuple, rows)) if row]

@@ -58,9 +58,7 @@ def _version(asked: bool) -> None:
 
 
 def _root(
-    version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print it.")
-    ] = False,
+    version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Print it.")] = False,
 ) -> None:
     pass
 
@@ -73,8 +71,7 @@ class _Commands(TyperGroup):
         words = [*ctx._protected_args, *ctx.args]
         command = self.get_command(ctx, words[0]) if words else None
         takes_one = command is not None and any(
-            "--model" in parameter.opts and not getattr(parameter, "multiple", False)
-            for parameter in command.params
+            "--model" in parameter.opts and not getattr(parameter, "multiple", False) for parameter in command.params
         )
         if takes_one and len(given := _models_in(words)) > 1:
             raise UserError(
@@ -117,9 +114,7 @@ def _with_options(message: str, ctx: Any) -> str:
     if ctx.invoked_subcommand is None:  # no command was called
         return message
     parameters = ctx.command.commands[ctx.invoked_subcommand].params
-    options = {
-        parameter.name: parameter.opts[0] for parameter in parameters if parameter.opts[0].startswith("-")
-    }
+    options = {parameter.name: parameter.opts[0] for parameter in parameters if parameter.opts[0].startswith("-")}
     return re.sub(r"`(\w+)`", lambda found: options.get(found[1], found[0]), message)
 
 
@@ -165,9 +160,7 @@ def _open_closed() -> None:
 def _speak_utf8() -> None:
     """Read and write UTF-8 with line feeds on every system: Windows has other defaults for pipes."""
     for stream in (sys.stdin, sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper) and (
-            os.linesep != "\n" or stream.encoding.lower() != "utf-8"
-        ):
+        if isinstance(stream, io.TextIOWrapper) and (os.linesep != "\n" or stream.encoding.lower() != "utf-8"):
             stream.reconfigure(encoding="utf-8", newline=None if stream is sys.stdin else "\n")
 
 
@@ -234,10 +227,7 @@ def _run() -> None:
     _open_closed()
     _speak_utf8()
     if sys.argv[1:2] == ["bench"]:
-        complain(
-            "The command bench is gone: run python -m benchmarks NAME in a clone of the repository.",
-            last=True,
-        )
+        complain("The command bench is gone: run python -m benchmarks NAME in a clone of the repository.", last=True)
         sys.exit(2)
     called = HOMES.get(sys.argv[1]) if len(sys.argv) > 1 else None
     try:

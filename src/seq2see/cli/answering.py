@@ -99,9 +99,7 @@ def chosen(model: str, device: str, engine: str, characters: float) -> str:
 def characters_in(*paths: Path | None) -> float:
     """Estimate the characters of some files; the size of a pipe is unknown."""
     files = [path for path in paths if path is not None and path.is_file()]
-    return float(
-        sum(path.stat().st_size * (PACKED if path.suffix in (".gz", ".xz") else 1) for path in files)
-    )
+    return float(sum(path.stat().st_size * (PACKED if path.suffix in (".gz", ".xz") else 1) for path in files))
 
 
 class NoText(str):
@@ -236,18 +234,14 @@ def answer_all(
     cut.close('"finished" says which' if job.asked.as_json else "--json says which", "cut")
     remarks.close('"remark" says why' if job.asked.as_json else "--json says why", "remarked on")
     unsure.close(answered)
-    repairs.close(
-        '"repairs" says which' if job.asked.as_json else "--json says which", "answered with a remark"
-    )
+    repairs.close('"repairs" says which' if job.asked.as_json else "--json says which", "answered with a remark")
     return answered, refused
 
 
 class Unsure:
     """Counts answers with too low a confidence, and lists them in a file."""
 
-    def __init__(
-        self, path: Path | None, least: float | None, tell: Callable[[str], None] = complain
-    ) -> None:
+    def __init__(self, path: Path | None, least: float | None, tell: Callable[[str], None] = complain) -> None:
         self.path, self.least, self.count, self.tell = path, least, 0, tell
         self.rows: list[str] = []
 
@@ -316,9 +310,7 @@ def skip(job: Job, inputs: Iterator[str], out: Writer) -> tuple[int, int]:
     for _ in range(out.lines):
         text = next(inputs, None)
         if text is None:
-            raise UserError(
-                f"{out.part} has {out.lines:,} lines, more than the input: it belongs to another input."
-            )
+            raise UserError(f"{out.part} has {out.lines:,} lines, more than the input: it belongs to another input.")
         try:
             job.model.texts.check(text)
         except InputError:
@@ -366,10 +358,7 @@ def _fixed(line: str) -> tuple[object, str]:
 
 def _record(model: Seq2Seq, answer: Answer, asked: Asked, alignment: Alignment | None) -> dict[str, object]:
     if answer.error is not None:
-        refusal: dict[str, object] = {
-            "input": answer.input.encode(errors="replace").decode(),
-            "error": answer.error,
-        }
+        refusal: dict[str, object] = {"input": answer.input.encode(errors="replace").decode(), "error": answer.error}
         if answer.withheld is None:
             return refusal
         return {**refusal, "withheld": answer.withheld, "confidence": answer.confidence}
@@ -389,11 +378,7 @@ def _record(model: Seq2Seq, answer: Answer, asked: Asked, alignment: Alignment |
     if asked.options.n_best > 1:
         record["score"] = answer.score
         record["alternatives"] = [
-            {
-                "output": alternative.output,
-                "log_probability": alternative.log_probability,
-                "score": alternative.score,
-            }
+            {"output": alternative.output, "log_probability": alternative.log_probability, "score": alternative.score}
             for alternative in answer.alternatives
         ]
     if alignment is not None:
@@ -532,9 +517,7 @@ def _in_record(line: str, columns: Sequence[str] = ()) -> str:
     if isinstance(found, str):
         return found
     others = f" --columns {shown('+'.join(texts[:2]))} reads others." if texts else ""
-    return NoText(
-        f'The line has no text: a JSON text was expected, or one under "input", "source" or "text".{others}'
-    )
+    return NoText(f'The line has no text: a JSON text was expected, or one under "input", "source" or "text".{others}')
 
 
 class Watch:

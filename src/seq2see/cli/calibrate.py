@@ -28,33 +28,22 @@ def register(app: typer.Typer) -> None:
 def calibrate(
     model: Annotated[str, typer.Argument(metavar="DIR", help="The model folder to calibrate.")],
     file: Annotated[
-        str,
-        typer.Option(
-            "--file", "-f", metavar="FILE", help="Pairs that were not in the training; A,B if parallel."
-        ),
+        str, typer.Option("--file", "-f", metavar="FILE", help="Pairs that were not in the training; A,B if parallel.")
     ],
     columns: Columns = None,
     like: Annotated[
         str | None,
         typer.Option(
-            "--like",
-            metavar="FILE",
-            help="The pairs of the training, to recognise inputs that differ from them.",
+            "--like", metavar="FILE", help="The pairs of the training, to recognise inputs that differ from them."
         ),
     ] = None,
     chrf: Annotated[
         float | None,
         typer.Option(
-            "--chrf",
-            metavar="N",
-            min=1,
-            max=100,
-            help="Least chrF of a right answer; the default for sentences is 40.",
+            "--chrf", metavar="N", min=1, max=100, help="Least chrF of a right answer; the default for sentences is 40."
         ),
     ] = None,
-    exact: Annotated[
-        bool, typer.Option("--exact", help="An answer is right only if it equals a target.")
-    ] = False,
+    exact: Annotated[bool, typer.Option("--exact", help="An answer is right only if it equals a target.")] = False,
     seed: Annotated[
         int, typer.Option("--seed", min=0, help="Seed of the choice of sources that are measured together.")
     ] = 1,
@@ -87,9 +76,7 @@ def calibrate(
     loaded = load_for(model, device, characters=characters_in(*map(Path, file.split(","))))
     pairs = _answerable(loaded, read(file, columns=columns).pairs)
     if not pairs:
-        raise UserError(
-            f"The model takes no source of {file}: pairs like those of its training were expected."
-        )
+        raise UserError(f"The model takes no source of {file}: pairs like those of its training were expected.")
     threshold = None if exact else chrf or (GOOD_CHRF if are_sentences(pairs) else None)
     known = pairs if like is None else read(like, columns=columns, or_two=True).pairs
     source = loaded.tokenizers.source
@@ -121,8 +108,7 @@ def calibrate(
     say(f"Confidence is {found.meaning}.")
     console.print(f"fitted on                    {found.fitted_on:,} sources")
     console.print(
-        f"measured on {found.measured.pairs:,} answers that were not used for the fit, "
-        f"{found.measured.right:.2%} right"
+        f"measured on {found.measured.pairs:,} answers that were not used for the fit, {found.measured.right:.2%} right"
     )
     console.print(f"expected calibration error   {found.measured.error:.2%}  (10 bins)")
     if rows := work.answered_above(found):

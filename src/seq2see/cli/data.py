@@ -39,12 +39,7 @@ def are_dates(data: list[str] | None) -> bool:
     """Whether the data is "dates", to be generated; anything else must be files."""
     if data is None or data == ["dates"]:
         return True
-    if (
-        len(data) == 1
-        and "," not in data[0]
-        and not Path(data[0]).exists()
-        and not data[0].startswith(DATASET)
-    ):
+    if len(data) == 1 and "," not in data[0] and not Path(data[0]).exists() and not data[0].startswith(DATASET):
         raise UserError(f"There is no file {data[0]!r}: 'dates' was expected, or a file of pairs.")
     return False
 
@@ -54,8 +49,7 @@ Columns = Annotated[
     typer.Option(
         "--columns",
         metavar="A,B",
-        help="Source and target columns, by name or number; A+C,B adds the features in column C to the "
-        "source.",
+        help="Source and target columns, by name or number; A+C,B adds the features in column C to the source.",
     ),
 ]
 
@@ -80,24 +74,17 @@ def doctor(
     ],
     validation: Annotated[
         str | None,
-        typer.Option(
-            "--validation", metavar="FILE", help="Pairs to watch the training by; A,B for parallel files."
-        ),
+        typer.Option("--validation", metavar="FILE", help="Pairs to watch the training by; A,B for parallel files."),
     ] = None,
     test: Annotated[
-        str | None,
-        typer.Option("--test", metavar="FILE", help="Pairs for the final score; A,B for parallel files."),
+        str | None, typer.Option("--test", metavar="FILE", help="Pairs for the final score; A,B for parallel files.")
     ] = None,
     columns: Columns = None,
     preset: Annotated[
         str | None,
-        typer.Option(
-            "--preset", "-p", help="Estimate the training with this preset; chosen by the data if not given."
-        ),
+        typer.Option("--preset", "-p", help="Estimate the training with this preset; chosen by the data if not given."),
     ] = None,
-    why: Annotated[
-        bool, typer.Option("--why", help="Tell the rule and the evidence of each setting.")
-    ] = False,
+    why: Annotated[bool, typer.Option("--why", help="Tell the rule and the evidence of each setting.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
 ) -> None:
     """Check pairs before training: bad rows, duplicates, leaks, lengths, what fits, how long it takes.
@@ -164,17 +151,12 @@ def tokenize(
     model: Annotated[
         str | None,
         typer.Option(
-            "--model",
-            "-m",
-            metavar="NAME|DIR",
-            help="Tokenize as this model does, and show ids and positions.",
+            "--model", "-m", metavar="NAME|DIR", help="Tokenize as this model does, and show ids and positions."
         ),
     ] = None,
     data: Annotated[
         str | None,
-        typer.Option(
-            "--data", metavar="FILE", help="Pairs that the tokenizers learn from, instead of a sample."
-        ),
+        typer.Option("--data", metavar="FILE", help="Pairs that the tokenizers learn from, instead of a sample."),
     ] = None,
     columns: Columns = None,
     target: Annotated[bool, typer.Option("--target", help="Tokenize as text of the target side.")] = False,
@@ -207,9 +189,7 @@ def tokenize(
         ids = tokenizer.encode(text)
         for name in ("token", "id", "characters"):
             table.add_column(name, justify="left" if name == "token" else "right")
-        for token, number, (first, last) in zip(
-            tokenizer.tokens(ids), ids, tokenizer.offsets(text), strict=True
-        ):
+        for token, number, (first, last) in zip(tokenizer.tokens(ids), ids, tokenizer.offsets(text), strict=True):
             table.add_row(_visible(token), str(number), f"{first}-{last}" if last > first else "")
         console.print(table)
         count = len(ids) - len(tokenizer.before) - len(tokenizer.after)

@@ -25,26 +25,13 @@ if TYPE_CHECKING:
 WINDOW = 2048  # sentences that are translated and stored together
 
 
-def translate(
-    job: Job,
-    form: str,
-    texts: list[str] | None,
-    file: Path | None,
-    out: Path | None,
-    resume: bool,
-) -> None:
+def translate(job: Job, form: str, texts: list[str] | None, file: Path | None, out: Path | None, resume: bool) -> None:
     """Translate each text, or a file, or standard input."""
     from seq2see.answering import translation
 
     model, glossary = job.model, job.asked.options.terms
     given = [*texts] if texts is not None else [_content(file)]
-    name = (
-        "the text"
-        if texts is not None
-        else "standard input"
-        if file is None or str(file) == "-"
-        else str(file)
-    )
+    name = "the text" if texts is not None else "standard input" if file is None or str(file) == "-" else str(file)
     read = []
     for text in given:
         try:
@@ -53,19 +40,14 @@ def translate(
             raise UserError(f"{name}: {error}") from None
     if not any(document.sentences for document in read):
         complain("there are no words in it, so it is left as it is.")
-    settings = [
-        form,
-        *map(str, (job.rules, None if glossary is None else glossary.terms, model.path, model.card)),
-    ]
+    settings = [form, *map(str, (job.rules, None if glossary is None else glossary.terms, model.path, model.card))]
     unfinished = _Sentences(out, resume, hashlib.sha256("\0".join([*settings, *given]).encode()).hexdigest())
     refused = 0
     with unfinished:
         for document in read:
             found = _translated(job, document, unfinished)
             refused += sum(one.error is not None for one in found)
-            unfinished.add(
-                document.written([one.text for one in found]) + ("\n" if texts is not None else "")
-            )
+            unfinished.add(document.written([one.text for one in found]) + ("\n" if texts is not None else ""))
     if refused:
         complain(f"{refused:,} sentences could not be translated and are unchanged.")
         raise typer.Exit(1)
@@ -79,9 +61,7 @@ def _content(file: Path | None) -> str:
         given_file(file, "a document", LARGEST_TEXT)
         data = file.read_bytes()
     if b"\0" in data[:65536] and not data.startswith((b"\xff\xfe", b"\xfe\xff")):
-        raise UserError(
-            f"{file or 'standard input'} is binary data, not text: a document in UTF-8 was expected."
-        )
+        raise UserError(f"{file or 'standard input'} is binary data, not text: a document in UTF-8 was expected.")
     try:
         return data.decode("utf-8")
     except UnicodeDecodeError as error:

@@ -57,35 +57,25 @@ def evaluate(
     ] = None,
     beam: Annotated[
         int | None,
-        typer.Option(
-            "--beam", "-b", min=1, help="Of a file: width of the beam search; the model's own if not given."
-        ),
+        typer.Option("--beam", "-b", min=1, help="Of a file: width of the beam search; the model's own if not given."),
     ] = None,
     worst: Annotated[
         int | None,
         typer.Option(
-            "--worst",
-            metavar="N",
-            min=0,
-            help=f"Of a file: number of bad answers to show; {WORST} if not given.",
+            "--worst", metavar="N", min=0, help=f"Of a file: number of bad answers to show; {WORST} if not given."
         ),
     ] = None,
     years: Annotated[
         str | None, typer.Option("--years", metavar="A-B", help="Only dates of these years; 1000-9999.")
     ] = None,
     sample: Annotated[
-        int | None,
-        typer.Option("--sample", metavar="N", min=1, help="Score a random sample of N instead of all."),
+        int | None, typer.Option("--sample", metavar="N", min=1, help="Score a random sample of N instead of all.")
     ] = None,
     seed: Annotated[int, typer.Option("--seed", min=0, help="Which random N.")] = 0,
     at_least: Annotated[
         float | None,
         typer.Option(
-            "--at-least",
-            metavar="SHARE",
-            min=0,
-            max=1,
-            help="Exit with status 1 if the exact match is lower.",
+            "--at-least", metavar="SHARE", min=0, max=1, help="Exit with status 1 if the exact match is lower."
         ),
     ] = None,
     device: Device = "auto",
@@ -131,9 +121,7 @@ def evaluate(
         raise typer.Exit(1)
 
 
-def _dates(
-    model: str, years: tuple[int, int], sample: int | None, seed: int, as_json: bool, device: str
-) -> Evaluation:
+def _dates(model: str, years: tuple[int, int], sample: int | None, seed: int, as_json: bool, device: str) -> Evaluation:
     """Score a model on generated dates."""
     import numpy as np
 
@@ -144,9 +132,7 @@ def _dates(
     ordinals = all_ordinals(first, last)
     if sample is not None:
         if sample > len(ordinals):
-            raise UserError(
-                f"--sample is {sample:,}, but the years {first}-{last} have {len(ordinals):,} dates."
-            )
+            raise UserError(f"--sample is {sample:,}, but the years {first}-{last} have {len(ordinals):,} dates.")
         ordinals = np.random.default_rng(seed).choice(ordinals, sample, replace=False)
     found = loaded(model, device, characters=len("2025-09-03") * len(ordinals))
     try:
@@ -159,9 +145,7 @@ def _dates(
         for begin in range(0, len(ordinals), DATES_AT_ONCE):
             scores.add(found.evaluate(pairs_of(ordinals[begin : begin + DATES_AT_ONCE])))
             scores.answers.clear()  # millions of right answers take memory
-            bar.update(
-                task, completed=scores.pairs, speed=f"{scores.pairs / (time.perf_counter() - started):,.0f}/s"
-            )
+            bar.update(task, completed=scores.pairs, speed=f"{scores.pairs / (time.perf_counter() - started):,.0f}/s")
     seconds = time.perf_counter() - started
     if as_json:
         print(in_json({
@@ -173,9 +157,7 @@ def _dates(
     else:
         for source, expected, given in scores.misses:
             say(f"miss: {source} → {given!r}, expected {expected!r}")
-        console.print(
-            f"exact match           {scores.exact:,} of {scores.pairs:,} ({scores.exact_match:.4%})"
-        )
+        console.print(f"exact match           {scores.exact:,} of {scores.pairs:,} ({scores.exact_match:.4%})")
         console.print(f"character error rate  {scores.character_error_rate:.4%}")
         console.print(f"loss                  {scores.loss:.3g} nats a token, teacher-forced")
         console.print(f"time                  {seconds:.1f} s, {scores.pairs / seconds:,.0f} dates/s")
@@ -237,9 +219,7 @@ def _loss(model: Seq2Seq, pairs: list[Pair]) -> tuple[float | None, int]:
     scored, refused = score_what_can_be(model.network.inner(), model.tokenizers, read)
     for place, reason in [*refused.items()][:1]:
         count = counted(len(refused), "pair")
-        complain(
-            f"The loss leaves out {count} that cannot be scored. The first, pair {place + 1:,}: {reason}"
-        )
+        complain(f"The loss leaves out {count} that cannot be scored. The first, pair {place + 1:,}: {reason}")
     tokens = [value for row in scored for value in row]
     return -sum(tokens) / len(tokens) if tokens else None, len(scored)
 
@@ -323,10 +303,7 @@ def _compare(pairs: list[Pair], names: tuple[str, str], beam: int | None, as_jso
     from seq2see.evaluation.metrics import compare_bleu, compare_exact
 
     with aside.status("Answering …"):
-        a, b = (
-            _answered(name, loaded(name, device, characters=_characters(pairs)), pairs, beam)
-            for name in names
-        )
+        a, b = (_answered(name, loaded(name, device, characters=_characters(pairs)), pairs, beam) for name in names)
     if a.expected != b.expected:
         raise UserError(
             f"{names[0]} and {names[1]} cannot be compared: one writes words in lower case, the other texts as they are."
@@ -334,19 +311,13 @@ def _compare(pairs: list[Pair], names: tuple[str, str], beam: int | None, as_jso
     methods = (compare_bleu, compare_exact) if are_sentences(pairs) else (compare_exact,)
     results = [compare(a.given, b.given, a.expected) for compare in methods]
     if as_json:
-        print(
-            in_json(
-                {"pairs": len(pairs), "a": names[0], "b": names[1], "results": [vars(r) for r in results]}
-            )
-        )
+        print(in_json({"pairs": len(pairs), "a": names[0], "b": names[1], "results": [vars(r) for r in results]}))
         return
     say(f"{counted(len(pairs), 'pair')}; A is {names[0]}, B is {names[1]}.")
     console.print(f"{'':12} {'A':>7} {'B':>7} {'B-A':>7}  {'95 % interval':>16} {'p':>7}")
     for result in results:
         low, high = result.interval
-        verdict = (
-            ("B is better" if result.b > result.a else "A is better") if result.clear else "may be chance"
-        )
+        verdict = ("B is better" if result.b > result.a else "A is better") if result.clear else "may be chance"
         console.print(
             f"{result.metric:12} {result.a:7.2f} {result.b:7.2f} {result.b - result.a:+7.2f}  "
             f"{f'{low:+.2f} to {high:+.2f}':>16} {result.p_value:7.3f}  {verdict}"
@@ -356,8 +327,7 @@ def _compare(pairs: list[Pair], names: tuple[str, str], beam: int | None, as_jso
 
 def score(
     data: Annotated[
-        list[str],
-        typer.Argument(metavar="FILE…", help="Pairs: a TSV, CSV or JSON-lines file, or two parallel files."),
+        list[str], typer.Argument(metavar="FILE…", help="Pairs: a TSV, CSV or JSON-lines file, or two parallel files.")
     ],
     model: ModelName = "dates",
     columns: Columns = None,

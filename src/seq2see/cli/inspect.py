@@ -90,31 +90,23 @@ def trace(
     text: Annotated[str, typer.Argument(metavar="TEXT", help="The text to answer.")],
     model: ModelName = "dates",
     name: Annotated[
-        str | None,
-        typer.Option("--name", "-n", metavar="GLOB", help="The values to show: a name or a glob of names."),
+        str | None, typer.Option("--name", "-n", metavar="GLOB", help="The values to show: a name or a glob of names.")
     ] = None,
     format: Annotated[
         str, typer.Option("--format", "-f", metavar="|".join(FORMATS), help="Format of the values.")
     ] = "table",
-    out: Annotated[
-        Path | None, typer.Option("--out", "-o", metavar="FILE", help="Write to this file.")
-    ] = None,
+    out: Annotated[Path | None, typer.Option("--out", "-o", metavar="FILE", help="Write to this file.")] = None,
     explain: Annotated[
         str | None,
         typer.Option(
-            metavar="LAYER.HEAD.ROW.COL",
-            help="Write out one attention weight step by step; all numbers count from 0.",
+            metavar="LAYER.HEAD.ROW.COL", help="Write out one attention weight step by step; all numbers count from 0."
         ),
     ] = None,
     attention: Annotated[
-        str,
-        typer.Option(
-            metavar="encoder|decoder|cross", help="The attention that --explain and --mute refer to."
-        ),
+        str, typer.Option(metavar="encoder|decoder|cross", help="The attention that --explain and --mute refer to.")
     ] = "encoder",
     mute: Annotated[
-        list[str] | None,
-        typer.Option(metavar="LAYER.HEAD", help="Switch a head off. May be given several times."),
+        list[str] | None, typer.Option(metavar="LAYER.HEAD", help="Switch a head off. May be given several times.")
     ] = None,
     member: Member = 0,
 ) -> None:
@@ -138,9 +130,7 @@ def trace(
     if format == "npz" and out is None:
         raise UserError("npz is a binary format: name the file with --out FILE.")
     if explain is not None and (name is not None or format != "table"):
-        raise UserError(
-            "--explain writes out one weight in words and cannot be combined with --name or --format."
-        )
+        raise UserError("--explain writes out one weight in words and cannot be combined with --name or --format.")
     cell = None if explain is None else _numbers("--explain", "LAYER.HEAD.ROW.COL", explain)
     muted = [_numbers("--mute", "LAYER.HEAD", pair) for pair in mute or []]
     from seq2see.inspection.tables import muting
@@ -194,9 +184,7 @@ def _write(
         write_atomically(out, binary.getvalue())
         return
     stream = sys.stdout if out is None else io.StringIO()
-    screen = (
-        console if out is None else Console(file=stream, width=console.width, highlight=False, emoji=False)
-    )
+    screen = console if out is None else Console(file=stream, width=console.width, highlight=False, emoji=False)
     if format == "csv":
         tables.write_csv(traced, names, stream)
     elif format == "json":
@@ -227,9 +215,7 @@ def _print_answer(screen: Console, traced: Trace, remark: str) -> None:
         column.justify = "right"
     several = 3 if screen.width > 85 else 2  # one line each, also in a terminal of 80 columns
     for number, step in enumerate(traced.steps(top=4)):
-        others = [f"{visible(token)} {share:.1e}" for token, share in step.top if token != step.token][
-            :several
-        ]
+        others = [f"{visible(token)} {share:.1e}" for token, share in step.top if token != step.token][:several]
         table.add_row(
             str(number),
             Text(visible(step.token), "bold"),
@@ -264,9 +250,7 @@ def _print_names(screen: Console, traced: Trace) -> None:
                 sizes = "×".join(str(size) for size in traced[name].shape)
                 role = Text(name.rpartition(".")[2], "bold")
                 shape = Text.assemble(f"({letters})", (f" {sizes}", "dim"))
-                table.add_row(
-                    role, Text(entry.symbol), shape, Text(f"§{entry.section}", "dim"), entry.sentence
-                )
+                table.add_row(role, Text(entry.symbol), shape, Text(f"§{entry.section}", "dim"), entry.sentence)
         screen.print(table)
     screen.print(
         f"\n{len(traced.names)} values. `--name encoder.embedding.sum` or `--name '*.weights'` shows some, "

@@ -43,10 +43,7 @@ def import_(
     out: Annotated[
         Path | None,
         typer.Option(
-            "--out",
-            "-o",
-            metavar="DIR",
-            help="The model folder to write; named after the source if not given.",
+            "--out", "-o", metavar="DIR", help="The model folder to write; named after the source if not given."
         ),
     ] = None,
     from_language: Annotated[
@@ -88,9 +85,7 @@ def push(
     import tempfile
 
     if not target.startswith("hf:") or not target.removeprefix("hf:"):
-        raise UserError(
-            f"{target!r} is not a place to upload to: hf:NAME was expected, such as hf:me/my-dates."
-        )
+        raise UserError(f"{target!r} is not a place to upload to: hf:NAME was expected, such as hf:me/my-dates.")
     from seq2see.interchange.reading import push as upload
     from seq2see.interchange.to_huggingface import export as write_huggingface
     from seq2see.seq2seq import load
@@ -98,9 +93,7 @@ def push(
     loaded = load(model, engine="torch")
     with tempfile.TemporaryDirectory() as place:
         out = Path(place) / "model"
-        compared = write_huggingface(
-            out, loaded.config, loaded.transformer, loaded.tokenizers, card=loaded.card
-        )
+        compared = write_huggingface(out, loaded.config, loaded.transformer, loaded.tokenizers, card=loaded.card)
         say(f"{upload(out, target.removeprefix('hf:'), private)}: {compared}.")
 
 
@@ -112,28 +105,20 @@ def export(
     to: Annotated[
         str,
         typer.Option(
-            "--to",
-            "--format",
-            metavar="NAME",
-            help="ctranslate2, hf (Hugging Face), onnx, or web (JavaScript).",
+            "--to", "--format", metavar="NAME", help="ctranslate2, hf (Hugging Face), onnx, or web (JavaScript)."
         ),
     ] = "ctranslate2",
     out: Annotated[
         Path | None,
         typer.Option(
-            "--out",
-            "-o",
-            metavar="DIR",
-            help="Where hf, onnx and web are written: a folder that does not exist yet.",
+            "--out", "-o", metavar="DIR", help="Where hf, onnx and web are written: a folder that does not exist yet."
         ),
     ] = None,
     quantization: Annotated[
-        str,
-        typer.Option("--quantization", "-q", metavar="TYPE", help="float32, or int8: smaller and faster."),
+        str, typer.Option("--quantization", "-q", metavar="TYPE", help="float32, or int8: smaller and faster.")
     ] = "float32",
     file: Annotated[
-        Path | None,
-        typer.Option("--file", "-f", metavar="FILE", help="Inputs to check it on; made up if not given."),
+        Path | None, typer.Option("--file", "-f", metavar="FILE", help="Inputs to check it on; made up if not given.")
     ] = None,
 ) -> None:
     """Write a model for another program, checked against ours token by token and logit by logit.
@@ -175,9 +160,7 @@ def export(
             else f"--to {to} needs a folder to write to: add --out DIR."
         )
     if quantization != "float32" and to not in ROUNDED:
-        raise UserError(
-            f"--quantization {quantization} is for {' and '.join(ROUNDED)}: {to} is written in float32."
-        )
+        raise UserError(f"--quantization {quantization} is for {' and '.join(ROUNDED)}: {to} is written in float32.")
     if to == "web" and quantization not in BITS:
         raise UserError(f"--quantization is {quantization!r}: {' or '.join(BITS)} was expected.")
     from seq2see.seq2seq import load

@@ -187,9 +187,7 @@ def _digest(asked: Asked, job: Job) -> str:
 def _folder(out: Path, parts: list[Part], digest: str) -> Any:
     """Prepare and lock the folder of answers, or raise a UserError."""
     if out.exists() and not out.is_dir():
-        raise UserError(
-            f"--out is {str(out)!r}, a file: a folder was expected, for the answers of many files."
-        )
+        raise UserError(f"--out is {str(out)!r}, a file: a folder was expected, for the answers of many files.")
     others = [one.name for one in (out.iterdir() if out.is_dir() else ()) if not is_temporary(one.name)]
     if NOTE not in others and set(others) - {LOCK}:
         raise UserError(f"{str(out)!r} holds other files: name a new or an empty folder for --out.")

@@ -188,15 +188,11 @@ def _training(asked: Asked) -> Figure:
     text = given_text(path, "the log.jsonl that a training writes", LARGEST_LOG)
     try:
         records = [json.loads(record) for record in text.splitlines()]
-        wrong = not records or any(
-            not {"step", "loss", "validation_loss", "exact_match"} <= set(r) for r in records
-        )
+        wrong = not records or any(not {"step", "loss", "validation_loss", "exact_match"} <= set(r) for r in records)
     except (ValueError, TypeError):
         wrong = True
     if wrong:
-        raise UserError(
-            f"{str(path)!r} is not the log of a training. Give the log.jsonl that `seq2see train` writes."
-        )
+        raise UserError(f"{str(path)!r} is not the log of a training. Give the log.jsonl that `seq2see train` writes.")
     return plot_training(records)
 
 
@@ -236,34 +232,26 @@ def register(app: typer.Typer) -> None:
 def plot(
     kind: Annotated[str, typer.Argument(metavar="KIND", help="The kind of picture: see the list above.")],
     out: Annotated[
-        Path | None,
-        typer.Option("--out", "-o", metavar="FILE", help="A .png, .svg or .pdf; the default is KIND.png."),
+        Path | None, typer.Option("--out", "-o", metavar="FILE", help="A .png, .svg or .pdf; the default is KIND.png.")
     ] = None,
     text: Annotated[
-        str | None,
-        typer.Option("--text", "-t", help=f"The text to answer (default {DATE}), or one token."),
+        str | None, typer.Option("--text", "-t", help=f"The text to answer (default {DATE}), or one token.")
     ] = None,
     model: ModelName = "dates",
     preset: Annotated[
         str | None, typer.Option(metavar="NAME", help="Draw the architecture of a preset instead of a model.")
     ] = None,
-    attention: Annotated[
-        str, typer.Option(metavar="encoder|decoder|cross", help="The attention to draw.")
-    ] = "encoder",
+    attention: Annotated[str, typer.Option(metavar="encoder|decoder|cross", help="The attention to draw.")] = "encoder",
     layer: Annotated[int, typer.Option(min=0, help="The layer, from 0.")] = 0,
     head: Annotated[int, typer.Option(min=0, help="The head, from 0.")] = 0,
     query: Annotated[
         int | None, typer.Option(min=0, help="attention-lines: show only this query token, from 0.")
     ] = None,
     length: Annotated[int, typer.Option(min=2, help="Number of positions.")] = 64,
-    d_model: Annotated[
-        int | None,
-        typer.Option(min=2, help="Width of the positions; the default is 128."),
-    ] = None,
+    d_model: Annotated[int | None, typer.Option(min=2, help="Width of the positions; the default is 128.")] = None,
     variant: Annotated[str, typer.Option(metavar="paper|halves", help="The positional encoding.")] = "paper",
     log: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="The log.jsonl of a training; the default is that of the model."),
+        Path | None, typer.Option(metavar="FILE", help="The log.jsonl of a training; the default is that of the model.")
     ] = None,
 ) -> None:
     """Draw a picture: of the numbers in a model, of the model itself, or of its training.
@@ -280,19 +268,7 @@ def plot(
         raise UserError(f"--out is {str(path)!r}: its name must end in .png, .svg or .pdf.")
     if text == "":
         raise UserError("--text is empty: leave it out for an example, or give a text.")
-    asked = Asked(
-        text,
-        model,
-        preset,
-        attention,
-        layer,
-        head,
-        query,
-        length,
-        d_model,
-        variant,
-        log,
-    )
+    asked = Asked(text, model, preset, attention, layer, head, query, length, d_model, variant, log)
     _save(KINDS[kind][1](asked), path, format)
     say(str(path))
 

@@ -12,17 +12,7 @@ from typing import Annotated
 
 import typer
 
-from seq2see.cli.answering import (
-    Asked,
-    Unsure,
-    Watch,
-    Writer,
-    answer_all,
-    characters_in,
-    count_lines,
-    lines_of,
-    skip,
-)
+from seq2see.cli.answering import Asked, Unsure, Watch, Writer, answer_all, characters_in, count_lines, lines_of, skip
 from seq2see.cli.output import complain, console
 from seq2see.errors import UserError
 from seq2see.files import given_text
@@ -38,15 +28,12 @@ ModelName = Annotated[
 ]
 
 Member = Annotated[
-    int,
-    typer.Option("--member", min=0, metavar="N", help="Of an ensemble, which member to look into, from 0."),
+    int, typer.Option("--member", min=0, metavar="N", help="Of an ensemble, which member to look into, from 0.")
 ]
 
 Threads = Annotated[
     int | None,
-    typer.Option(
-        "--threads", metavar="N", min=1, help="Number of CPU threads. Default: the number of free cores."
-    ),
+    typer.Option("--threads", metavar="N", min=1, help="Number of CPU threads. Default: the number of free cores."),
 ]
 
 Device = Annotated[
@@ -94,17 +81,12 @@ def predict(
     model: ModelName = "dates",
     beam: Annotated[
         int | None,
-        typer.Option(
-            "--beam", "-b", min=1, help="Width of the beam search; 1 is greedy. Default: the model's own."
-        ),
+        typer.Option("--beam", "-b", min=1, help="Width of the beam search; 1 is greedy. Default: the model's own."),
     ] = None,
     n_best: Annotated[
         int,
         typer.Option(
-            "--n-best",
-            "-n",
-            min=1,
-            help="Answers to each input, best first, each with the score that ranks it.",
+            "--n-best", "-n", min=1, help="Answers to each input, best first, each with the score that ranks it."
         ),
     ] = 1,
     length_penalty: Annotated[
@@ -118,10 +100,7 @@ def predict(
     max_length: Annotated[
         int | None,
         typer.Option(
-            "--max-length",
-            metavar="N",
-            min=1,
-            help="Maximum number of tokens of an answer. Default: the model's own.",
+            "--max-length", metavar="N", min=1, help="Maximum number of tokens of an answer. Default: the model's own."
         ),
     ] = None,
     order: Annotated[
@@ -153,9 +132,7 @@ def predict(
     form: Annotated[
         str | None,
         typer.Option(
-            "--format",
-            metavar="F",
-            help="Translate a whole document: text, html, markdown, srt, po or json.",
+            "--format", metavar="F", help="Translate a whole document: text, html, markdown, srt, po or json."
         ),
     ] = None,
     glossary: Annotated[
@@ -167,36 +144,26 @@ def predict(
         ),
     ] = None,
     only: Annotated[
-        Path | None,
-        typer.Option("--only", metavar="FILE", help="Allow only answers that are lines of this file."),
+        Path | None, typer.Option("--only", metavar="FILE", help="Allow only answers that are lines of this file.")
     ] = None,
     pattern: Annotated[
         str | None,
         typer.Option(
-            "--pattern",
-            metavar="REGEX",
-            help="Allow only answers that this regular expression matches as a whole.",
+            "--pattern", metavar="REGEX", help="Allow only answers that this regular expression matches as a whole."
         ),
     ] = None,
     prefix: Annotated[
-        str | None,
-        typer.Option("--prefix", metavar="TEXT", help="Allow only answers that begin with this text."),
+        str | None, typer.Option("--prefix", metavar="TEXT", help="Allow only answers that begin with this text.")
     ] = None,
     whole: Annotated[
-        bool,
-        typer.Option(
-            "--whole", help="Do not split texts into sentences, even if the model translates sentences."
-        ),
+        bool, typer.Option("--whole", help="Do not split texts into sentences, even if the model translates sentences.")
     ] = False,
     raw: Annotated[bool, typer.Option("--raw", help="Show <sos>, <eos> and <pad>.")] = False,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="One JSON object per line, with probabilities.")
-    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object per line, with probabilities.")] = False,
     align: Annotated[
         bool,
         typer.Option(
-            "--align",
-            help="Add the word alignment: SOURCE-TARGET numbers; with --json, words and positions.",
+            "--align", help="Add the word alignment: SOURCE-TARGET numbers; with --json, words and positions."
         ),
     ] = False,
     engine: Annotated[
@@ -218,8 +185,7 @@ def predict(
         bool,
         typer.Option(
             "--ray",
-            help="\\[ADDRESS] Distribute many files over the workers of a Ray cluster: there, or on this "
-            "machine.",
+            help="\\[ADDRESS] Distribute many files over the workers of a Ray cluster: there, or on this machine.",
         ),
     ] = False,
     verbose: Annotated[
@@ -275,18 +241,14 @@ def predict(
     if out is not None and file is not None and out.exists() and file.exists() and out.samefile(file):
         raise UserError(f"--file and --out are both {str(out)!r}: the answers would replace the inputs.")
     if columns is not None and (texts is not None or dates is not None or form is not None):
-        raise UserError(
-            "--columns chooses columns of lines: it needs --file or piped lines, without --format."
-        )
+        raise UserError("--columns chooses columns of lines: it needs --file or piped lines, without --format.")
     if withheld is not None and min_confidence is None:
         raise UserError("--withheld lists answers with a confidence below --min-confidence: give both.")
     if form is not None:
         clashes = {"--json": as_json, "--align": align, "--raw": raw, "--n-best": n_best > 1, "--whole": whole,
                    "--dates": dates, "--only": only, "--pattern": pattern, "--prefix": prefix}  # fmt: skip
         if clash := next((name for name, given in clashes.items() if given), None):
-            raise UserError(
-                f"--format writes a document, for which {clash} has no meaning: leave one of them out."
-            )
+            raise UserError(f"--format writes a document, for which {clash} has no meaning: leave one of them out.")
         from seq2see.documents.formats import check_format
 
         check_format(form)

@@ -28,10 +28,7 @@ def serve(
     model: Annotated[
         list[str] | None,
         typer.Option(
-            "--model",
-            "-m",
-            metavar="NAME|DIR",
-            help="A shipped model or a model folder. May be given several times.",
+            "--model", "-m", metavar="NAME|DIR", help="A shipped model or a model folder. May be given several times."
         ),
     ] = None,
     host: Annotated[str, typer.Option("--host", help="Address to listen on.")] = "127.0.0.1",
@@ -40,10 +37,7 @@ def serve(
     ] = 8000,
     open_: Annotated[bool, typer.Option("--open", help="Open the page in a browser.")] = False,
     engine: Annotated[
-        str,
-        typer.Option(
-            "--engine", metavar="NAME", help="As in predict: auto, torch, ctranslate2, written, or int8."
-        ),
+        str, typer.Option("--engine", metavar="NAME", help="As in predict: auto, torch, ctranslate2, written, or int8.")
     ] = "auto",
     device: Device = "auto",
     token_file: Annotated[
@@ -61,9 +55,7 @@ def serve(
     proxy: Annotated[
         str | None,
         typer.Option(
-            "--proxy",
-            metavar="ADDRESS",
-            help="The address of a proxy whose X-Forwarded-For header names the clients.",
+            "--proxy", metavar="ADDRESS", help="The address of a proxy whose X-Forwarded-For header names the clients."
         ),
     ] = None,
 ) -> None:
@@ -94,11 +86,7 @@ def serve(
     def ready(address: str) -> None:
         complain(f"Serving {', '.join(models)} at {address} (Ctrl-C ends it)")
         if not is_loopback(host):
-            asks = (
-                "it requires no token"
-                if token is None
-                else "it requires a token, which HTTP sends unencrypted"
-            )
+            asks = "it requires no token" if token is None else "it requires a token, which HTTP sends unencrypted"
             complain(f"Careful: other machines can reach this server, and {asks}.")
         if open_:
             typer.launch(address)
@@ -118,23 +106,18 @@ def _token(path: Path | None) -> str | None:
         origin = str(path)
         token = given_text(path, "a file with a token in one line", 2**16).strip()
     if token is not None and not re.fullmatch(r"[!-~]{8,1000}", token):
-        raise UserError(
-            f"{origin} contains no token: 8 to 1,000 letters, digits or signs in one line were expected."
-        )
+        raise UserError(f"{origin} contains no token: 8 to 1,000 letters, digits or signs in one line were expected.")
     return token
 
 
 def see(
     text: Annotated[str, typer.Argument(metavar="TEXT", help="The text to answer.")],
     model: ModelName = "dates",
-    html: Annotated[Path, typer.Option("--html", metavar="FILE", help="The file to write.")] = Path(
-        "seq2see.html"
-    ),
+    html: Annotated[Path, typer.Option("--html", metavar="FILE", help="The file to write.")] = Path("seq2see.html"),
     bits: Annotated[
         int | None,
         typer.Option(
-            metavar="32|16|8",
-            help="Bits per weight in the file; 32 for a model of up to 100,000 weights, else 8.",
+            metavar="32|16|8", help="Bits per weight in the file; 32 for a model of up to 100,000 weights, else 8."
         ),
     ] = None,
     member: Member = 0,
@@ -170,9 +153,7 @@ def see(
     write_atomically(html, data)
     size = f"{len(data) / 1e6:.1f} MB" if len(data) >= 1e6 else f"{len(data) / 1e3:.0f} KB"
     does = "it answers any text, offline" if why is None else f"it shows this answer alone, because {why}"
-    only = (
-        f" It shows member {member} of {several}: the ensemble may answer otherwise." if several > 1 else ""
-    )
+    only = f" It shows member {member} of {several}: the ensemble may answer otherwise." if several > 1 else ""
     say(f"{html}: {size}; {does}.{only} Open it in a browser.")
     if open_:
         typer.launch(html.resolve().as_uri())
@@ -182,9 +163,7 @@ def site(
     out: Annotated[Path, typer.Argument(metavar="DIR", help="The folder to write; it must not exist yet.")],
     model: Annotated[
         list[str] | None,
-        typer.Option(
-            "--model", "-m", metavar="NAME|DIR", help="A model to show. May be given several times."
-        ),
+        typer.Option("--model", "-m", metavar="NAME|DIR", help="A model to show. May be given several times."),
     ] = None,
 ) -> None:
     """Write a static site that any web host can serve: the page of each model, which answers, and its card.
@@ -212,10 +191,7 @@ def site(
 
 def watch(
     run: Annotated[
-        Path,
-        typer.Argument(
-            metavar="DIR", help="The folder of a training, running or finished, or a shipped model."
-        ),
+        Path, typer.Argument(metavar="DIR", help="The folder of a training, running or finished, or a shipped model.")
     ],
     host: Annotated[str, typer.Option("--host", help="Address to listen on.")] = "127.0.0.1",
     port: Annotated[

@@ -141,9 +141,7 @@ def train(
     if distil and ensemble < 2:
         raise UserError("--distil trains one model on an ensemble: give --ensemble 5 too.")
     if distil and distributed.size() > 1:
-        raise UserError(
-            "--distil trains twice, which torchrun cannot: train --ensemble first, then --teacher."
-        )
+        raise UserError("--distil trains twice, which torchrun cannot: train --ensemble first, then --teacher.")
     sources = [] if unlabelled is None else run.sources_of(unlabelled)
     if distil:  # now, not after the training of the ensemble
         run.check_free(where, resume)
@@ -234,11 +232,7 @@ def _introduce(corpus: Corpus, ready: Prepared, run: Run) -> None:
     """Print the faults of the data, the split, the choices and the expected time."""
     from seq2see.data.doctor import in_words, inspect, seconds_of
 
-    findings = [
-        finding
-        for finding in inspect(corpus.sample(LOOKED_AT)).faults
-        if "cannot be used" not in finding.text
-    ]
+    findings = [finding for finding in inspect(corpus.sample(LOOKED_AT)).faults if "cannot be used" not in finding.text]
     for remark in [*ready.remarks, *(f"{finding.text}: {finding.advice}." for finding in findings)]:
         complain(remark)
     if findings or corpus.faults:
@@ -313,9 +307,7 @@ def _board(out: Path) -> Callable[[Line], None]:
 
 
 @contextmanager
-def _table(
-    trainer: Trainer, samples: bool, board: Callable[[Line], None] | None
-) -> Iterator[Callable[[Step], None]]:
+def _table(trainer: Trainer, samples: bool, board: Callable[[Line], None] | None) -> Iterator[Callable[[Step], None]]:
     """Return a function that shows each step in a bar, and the lines of the table above it."""
     header = f"{'step':>8} {'epoch':>7} {'loss':>10} {'held-out loss':>14} {'exact match':>12} {'seconds':>8}"
     console.print(f"[bold]{header}{' {:>6}'.format('BLEU') * trainer.sentences}[/bold]")
@@ -367,9 +359,7 @@ def _finish(run: Run) -> None:
         backward = trainer.config.model.backward
         last = "the last" if backward == 1 else f"the last {backward}"
         turned = f"; {last} from right to left" if backward else ""
-        say(
-            f"Members on the held-out pairs: {each} (mean {mean(several):.2%}, spread {pstdev(several):.2%}{turned})."
-        )
+        say(f"Members on the held-out pairs: {each} (mean {mean(several):.2%}, spread {pstdev(several):.2%}{turned}).")
     say(run.tested(scores))
     if trainer.sentences:
         found = scores.bleu()
@@ -379,9 +369,7 @@ def _finish(run: Run) -> None:
     if told := run.outcome():
         say(told)
     if not scores.exact and scores.character_error_rate > USELESS:
-        say(
-            f"Written to {trainer.out}. It has learned nothing that can be used: `seq2see doctor` checks the data."
-        )
+        say(f"Written to {trainer.out}. It has learned nothing that can be used: `seq2see doctor` checks the data.")
         return
     say(f"Written to {trainer.out}. Use it:")
     example = "1845-01-05" if trainer.config.task == "dates" else run.ready.test[0][0]
@@ -390,9 +378,7 @@ def _finish(run: Run) -> None:
     console.print(f"  seq2see predict {shlex.join(words)}", markup=False, soft_wrap=True)
 
 
-def presets(
-    vocabulary: Annotated[int, Option(min=4, help="Tokens, shared by both sides.")] = PAPER_VOCABULARY,
-) -> None:
+def presets(vocabulary: Annotated[int, Option(min=4, help="Tokens, shared by both sides.")] = PAPER_VOCABULARY) -> None:
     """List the presets, with the parameters of every row of the paper's Table 3 beside the paper's figure."""
     from rich.table import Table
 

@@ -119,9 +119,7 @@ class Batch:
     places: Tensor | None = None
 
     @classmethod
-    def of(
-        cls, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]], pads: tuple[int, int]
-    ) -> Batch:
+    def of(cls, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]], pads: tuple[int, int]) -> Batch:
         """Pad some pairs of ids into a batch, in order."""
         return Batches(Ragged.of(sources), Ragged.of(targets), pads, batch_tokens=10**12, seed=0).everything()
 
@@ -129,9 +127,7 @@ class Batch:
         """Return the same sentences twice in one batch."""
         keys = self.source_mask.keys
         mask = self.source_mask if keys is None else Mask(keys=keys.repeat(2, 1))
-        source, target_in, target_out = (
-            x.repeat(2, 1) for x in (self.source, self.target_in, self.target_out)
-        )
+        source, target_in, target_out = (x.repeat(2, 1) for x in (self.source, self.target_in, self.target_out))
         places = None if self.places is None else self.places.repeat(2, 1)
         return Batch(source, target_in, target_out, mask, 2 * self.tokens, places)
 
@@ -177,9 +173,7 @@ def turns(first: Tensor, end: Tensor, size: int) -> Tensor:
 class Batches:
     """All batches of a corpus, epoch after epoch; ``at(step)`` is a pure function, so a run resumes exactly."""
 
-    def __init__(
-        self, source: Ragged, target: Ragged, pads: tuple[int, int], batch_tokens: int, seed: int
-    ) -> None:
+    def __init__(self, source: Ragged, target: Ragged, pads: tuple[int, int], batch_tokens: int, seed: int) -> None:
         self.source, self.target, self.pads, self.seed = source, target, pads, seed
         self.longest = np.maximum(source.lengths, target.lengths)
         # Sorting by length saves padding, but groups similar texts. If it saves little, mixed batches train

@@ -37,13 +37,10 @@ def checked(columns: Any) -> tuple[str, str]:
         columns = (source.strip(), target.strip())
     if not isinstance(columns, tuple | list) or len(columns) != 2 or not all(map(str, columns)):
         raise UserError(
-            f"`columns` is {columns!r:.60}: two names or numbers were expected, of the source and of the "
-            "target."
+            f"`columns` is {columns!r:.60}: two names or numbers were expected, of the source and of the target."
         )
     if columns[0] == columns[1]:
-        raise UserError(
-            f"`columns` names {shown(str(columns[0]))} as the source and as the target: name two columns."
-        )
+        raise UserError(f"`columns` names {shown(str(columns[0]))} as the source and as the target: name two columns.")
     return columns[0], columns[1]
 
 
@@ -66,15 +63,11 @@ class Chosen:
         """Return the source and the target of a row."""
         if self.width == 2 and len(self.source) == len(self.target) == 1:
             return row[self.source[0]], row[self.target[0]]
-        source, target = (
-            with_features([row[place] for place in places]) for places in (self.source, self.target)
-        )
+        source, target = (with_features([row[place] for place in places]) for places in (self.source, self.target))
         return source, target
 
 
-def opened(
-    table: Table, name: str, columns: tuple[str, str] | None, or_two: bool
-) -> tuple[Iterator[Row], Chosen]:
+def opened(table: Table, name: str, columns: tuple[str, str] | None, or_two: bool) -> tuple[Iterator[Row], Chosen]:
     """Return the rows of a table without its header, and the positions of the texts in them."""
     head = list(islice(table.rows, HEAD))
     cells = [row for _, row in head if isinstance(row, list)]
@@ -94,8 +87,7 @@ def opened(
         source, target = ([place] for place in _two(table, names, width, name, cells))
     both = [names[places[0]] for places in (source, target)] if names else []
     told = " → ".join(
-        "+".join(repr(names[place]) if names else str(place + 1) for place in places)
-        for places in (source, target)
+        "+".join(repr(names[place]) if names else str(place + 1) for place in places) for places in (source, target)
     )
     return chain(head, table.rows), Chosen(width, source, target, both, told if width > 2 else "")
 
@@ -141,9 +133,7 @@ def positions(one: str, names: list[str], width: int, name: str) -> list[int]:
                 raise UserError(f"`columns` names column {number}, but {name} has {width}, counted from 1.")
             places.append(int(part) - 1)
         elif names:
-            raise UserError(
-                f"`columns` names {shown(part)}, which {name} does not have. {suggest(part[:100], names)}"
-            )
+            raise UserError(f"`columns` names {shown(part)}, which {name} does not have. {suggest(part[:100], names)}")
         else:
             raise UserError(
                 f"`columns` names {shown(part)}, but {name} has no header: give numbers, 1 to {width}, as in "
@@ -166,9 +156,7 @@ def inflected(names: list[str], full: Sequence[Sequence[str]]) -> str:
     return f"{lemma}+{tagged[0]},{form}"
 
 
-def _two(
-    table: Table, names: list[str], width: int, name: str, cells: Sequence[Sequence[str]]
-) -> tuple[int, int]:
+def _two(table: Table, names: list[str], width: int, name: str, cells: Sequence[Sequence[str]]) -> tuple[int, int]:
     """Choose the columns if the choice is clear: named source and target, the only two, or the only two with texts."""
     if "source" in names and "target" in names:
         return names.index("source"), names.index("target")

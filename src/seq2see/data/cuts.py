@@ -68,10 +68,7 @@ def are_prose(pairs: Sequence[Pair]) -> bool:
     """Whether both sides mostly end like sentences, so that a longer text can be split into sentences."""
     step = max(1, len(pairs) // LOOKED_AT)
     sides = zip(*pairs[::step], strict=True)
-    ended = (
-        median(text.rstrip("\"'”’»)] ").endswith((".", "!", "?", "…", "。")) for text in side)
-        for side in sides
-    )
+    ended = (median(text.rstrip("\"'”’»)] ").endswith((".", "!", "?", "…", "。")) for text in side) for side in sides)
     return are_sentences(pairs) and all(share > 0.5 for share in ended)
 
 
@@ -97,9 +94,7 @@ def kinds_asked(tokenizer: Asked) -> tuple[str, str] | None:
             if not Path(kind).is_file():
                 raise UserError(f"There is no file {kind!r}: a file of the tokenizers library was expected.")
         elif kind not in KINDS and (name != "symbols" or len(kind) != len("symbols:x")):
-            raise UserError(
-                f"There is no tokenizer {kind!r}. {suggest(kind, [*KINDS, 'symbols:X', 'FILE.json'])}"
-            )
+            raise UserError(f"There is no tokenizer {kind!r}. {suggest(kind, [*KINDS, 'symbols:X', 'FILE.json'])}")
     return tokenizer
 
 
@@ -123,15 +118,12 @@ def are_words(texts: Sequence[str]) -> bool:
     """Whether these texts mostly consist of several words."""
     found = [WORD.findall(text) for text in texts]
     share = mean(
-        sum(map(len, words)) / max(1, len("".join(text.split())))
-        for words, text in zip(found, texts, strict=True)
+        sum(map(len, words)) / max(1, len("".join(text.split()))) for words, text in zip(found, texts, strict=True)
     )
     return median(map(len, found)) >= FEWEST_WORDS and share >= SHARE_OF_WORDS
 
 
-def cuts_of(
-    pairs: Sequence[Pair], tokenizer: Asked = None, vocabulary: int | None = None, whole: bool = True
-) -> Cuts:
+def cuts_of(pairs: Sequence[Pair], tokenizer: Asked = None, vocabulary: int | None = None, whole: bool = True) -> Cuts:
     """Choose how both sides are cut, unless it is asked; ``whole`` says that these are all pairs, not a sample.
 
     Sub-words shorten texts of words, so that a model sees more of them in the same time. Texts of a few hundred
@@ -150,9 +142,7 @@ def cuts_of(
         )
     return Cuts(
         kinds=kinds,
-        shared=kinds[0] == kinds[1]
-        and (kinds[0] in SUBWORDS or kinds[0].endswith(".json"))
-        and not _two(tokenizer),
+        shared=kinds[0] == kinds[1] and (kinds[0] in SUBWORDS or kinds[0].endswith(".json")) and not _two(tokenizer),
         vocabulary=vocabulary,
         why=why,
         prose=kinds[0] in SUBWORDS and are_prose(pairs),

@@ -83,9 +83,7 @@ def examine(
         told = f"{sizes[0]} for training, {sizes[1]} for validation, {sizes[2]} for the test"
         report.facts.append(("split", told))
     else:
-        sample = (
-            f"{found.count:,} in {corpus.name}; the following is about a random {len(corpus.pairs):,} of them"
-        )
+        sample = f"{found.count:,} in {corpus.name}; the following is about a random {len(corpus.pairs):,} of them"
         report.facts[0] = ("pairs", sample)
     cuts = cuts_of(parts.train, whole=found is None)
     everything = parts.train
@@ -173,9 +171,7 @@ def _bad_rows(report: Report, corpus: Corpus) -> None:
         "has more than": "cut it up, or delete it",
     }
     for reason, lines in kinds.items():
-        what = next(
-            (text for start, text in advice.items() if reason.startswith(start)), "correct or delete it"
-        )
+        what = next((text for start, text in advice.items() if reason.startswith(start)), "correct or delete it")
         report.fault(f"{counted(len(lines), 'row')} cannot be used ({lines_named(lines)}): {reason}", what)
 
 
@@ -273,9 +269,7 @@ def _languages(report: Report, corpus: Corpus, test: Corpus | None) -> None:
     wrong = misnamed(corpus, both)
     if wrong:
         report.fault(wrong, "swap the columns, or the header, or the order of the files")
-    rows = [
-        line for pair, line in zip(corpus.pairs, corpus.lines, strict=True) if language.swapped(pair, both)
-    ]
+    rows = [line for pair, line in zip(corpus.pairs, corpus.lines, strict=True) if language.swapped(pair, both)]
     if rows:
         report.fault(
             f"{counted(len(rows), 'row')} with swapped sides: {_named(both[1])} → {_named(both[0])} "
@@ -308,11 +302,7 @@ def misnamed(corpus: Corpus, both: tuple[str, str]) -> str:
 
 def _named(name: str) -> str:
     return (
-        name
-        if name in language.SMALL_WORDS
-        else f"{name.capitalize()} letters"
-        if name.isupper()
-        else name or "signs"
+        name if name in language.SMALL_WORDS else f"{name.capitalize()} letters" if name.isupper() else name or "signs"
     )
 
 
@@ -368,10 +358,7 @@ def _tokens_of(tokenizer: Tokenizer, texts: Sequence[str]) -> list[int]:
 
 
 def _coverage(
-    report: Report,
-    train: Sequence[Pair],
-    held_out: Sequence[Pair],
-    tokenizers: tuple[Tokenizer, Tokenizer],
+    report: Report, train: Sequence[Pair], held_out: Sequence[Pair], tokenizers: tuple[Tokenizer, Tokenizer]
 ) -> None:
     """Report which share of held-out tokens is in the vocabulary; of sub-words, which share of words is in training."""
     for side, name in enumerate(("source", "target")):
@@ -410,9 +397,7 @@ def _words(text: str) -> list[str]:
 def _costs(report: Report, cuts: Cuts, recipe: Recipe, tokenizers: tuple[Tokenizer, Tokenizer]) -> None:
     """Report the model and the cost of its training."""
     config, longest = config_of(recipe, tokenizers), recipe.facts.longest
-    cut = [
-        f"{kind} ({tokenizer.size:,} tokens)" for kind, tokenizer in zip(cuts.kinds, tokenizers, strict=True)
-    ]
+    cut = [f"{kind} ({tokenizer.size:,} tokens)" for kind, tokenizer in zip(cuts.kinds, tokenizers, strict=True)]
     report.facts.append(("cut into", f"{cut[0] if cuts.shared else f'{cut[0]} → {cut[1]}'}: {cuts.why}"))
     report.facts.append(("preset" if recipe.preset else "recipe", str(recipe)))
     report.facts.append(("model", counted(config.model.parameters, "parameter")))

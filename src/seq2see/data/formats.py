@@ -91,9 +91,7 @@ def _csv(lines: Iterator[tuple[int, str | bytes]]) -> Iterator[Row]:
 
     stream = texts()
     head = next(stream, "")
-    reader = csv.reader(
-        chain([head], stream), delimiter=";" if ";" in head and "," not in head else ",", strict=True
-    )
+    reader = csv.reader(chain([head], stream), delimiter=";" if ";" in head and "," not in head else ",", strict=True)
     while True:
         try:
             row: list[str] | str | None = next(reader, None)
@@ -194,15 +192,12 @@ def _whole(path: Path) -> Table:
     """Read a file that is one JSON array of records, an object with one, or an object of columns."""
     if path.stat().st_size > LARGEST_WHOLE:
         raise UserError(
-            f"{path.name} is one JSON array of more than {LARGEST_WHOLE:,} bytes: write one record per line "
-            "(.jsonl)."
+            f"{path.name} is one JSON array of more than {LARGEST_WHOLE:,} bytes: write one record per line (.jsonl)."
         )
     with unpacked(path) as file:
         data = file.read(LARGEST_WHOLE + 1)
     try:
-        found = json.loads(
-            data.decode("utf-8-sig"), parse_int=_Number, parse_float=_Number, parse_constant=_refused
-        )
+        found = json.loads(data.decode("utf-8-sig"), parse_int=_Number, parse_float=_Number, parse_constant=_refused)
     except (ValueError, RecursionError) as error:
         raise UserError(f"{path.name} is not JSON that can be read ({error}).") from None
     if isinstance(found, dict):

@@ -30,11 +30,7 @@ class Named:
     def of(cls, text: str) -> Named:
         """Read ``hf:NAME:CONFIG:SPLIT:SOURCE:TARGET``."""
         parts = text.removeprefix(PREFIX).split(":")
-        if (
-            len(parts) > 5
-            or not parts[0]
-            or (len(parts) > 3 and bool(parts[3]) != bool((parts[4:] or [""])[0]))
-        ):
+        if len(parts) > 5 or not parts[0] or (len(parts) > 3 and bool(parts[3]) != bool((parts[4:] or [""])[0])):
             raise UserError(f"{text!r} names no dataset: {FORM} was expected.")
         return cls(*parts)
 
@@ -79,9 +75,7 @@ def _columns(text: str, named: Named, known: list[str], by_language: bool) -> li
     if {"source", "target"} <= set(known):
         return ["source", "target"]
     if by_language:  # the config of a dataset for translation gives the direction: en-fr
-        known = sorted(
-            known, key=lambda code: named.config.find(code) if code in named.config else len(named.config)
-        )
+        known = sorted(known, key=lambda code: named.config.find(code) if code in named.config else len(named.config))
     if len(known) != 2:
         example = [*known, "SOURCE", "TARGET"][:2]
         raise UserError(

@@ -78,10 +78,7 @@ class PackedBatch:
         (read, *of_source), (told, right, belongs, *of_target) = self.source_rows, self.target_rows
         (first, end), (first_out, end_out) = (_found(side[-1], side[-1]) for side in (of_source, of_target))
         source = turns(first + 1, end - 1, len(read))
-        target_in, target_out = (
-            turns(first_out + 1, end_out, len(told)),
-            turns(first_out, end_out - 1, len(told)),
-        )
+        target_in, target_out = (turns(first_out + 1, end_out, len(told)), turns(first_out, end_out - 1, len(told)))
         belongs = belongs[target_out]
         moved = torch.where(belongs < 0, -1, source[belongs.clamp(min=0)])
         laid = [read[source], *of_source, told[target_in], right[target_out], moved, *of_target]
@@ -157,9 +154,7 @@ class PackedBatches:
                 "set it higher."
             )
         if batch_tokens % BLOCK:
-            raise UserError(
-                f"training.batch_tokens is {batch_tokens:,}: packed batches need a multiple of {BLOCK}."
-            )
+            raise UserError(f"training.batch_tokens is {batch_tokens:,}: packed batches need a multiple of {BLOCK}.")
         self.sizes = sizes or sizes_of(source, target, batch_tokens, int(self.lengths.max()))
         self._first = [0]  # the first step of each epoch
         self._epoch = -1
@@ -192,8 +187,7 @@ class PackedBatches:
             before = ends[:, first] - self.lengths[:, order[first]]
             # one token stays free on either side, for the padding
             first = min(
-                int(np.searchsorted(ends[side], before[side] + self.sizes[side] - 1, side="right"))
-                for side in (0, 1)
+                int(np.searchsorted(ends[side], before[side] + self.sizes[side] - 1, side="right")) for side in (0, 1)
             )
             cuts.append(first)
         return np.split(order, cuts[:-1])

@@ -71,20 +71,10 @@ def corpus_of(
 def paths_in(data: Any) -> list[Path]:
     """Return the named files: one path, or a pair of paths; None if ``data`` is something else."""
     if isinstance(data, str | os.PathLike):
-        if (
-            isinstance(data, str)
-            and not data.startswith(hub.PREFIX)
-            and not Path(data.split(",")[0]).exists()
-        ):
-            raise UserError(
-                f"There is no file {shown(data)}: pairs of texts were expected, or a file of pairs."
-            )
+        if isinstance(data, str) and not data.startswith(hub.PREFIX) and not Path(data.split(",")[0]).exists():
+            raise UserError(f"There is no file {shown(data)}: pairs of texts were expected, or a file of pairs.")
         return paths_of(str(data))
-    if (
-        isinstance(data, tuple)
-        and len(data) == 2
-        and all(isinstance(part, str | os.PathLike) for part in data)
-    ):
+    if isinstance(data, tuple) and len(data) == 2 and all(isinstance(part, str | os.PathLike) for part in data):
         return paths_of(*map(str, data))
     return []
 
@@ -108,17 +98,13 @@ def pairs_in(data: Any, columns: tuple[str, str] | None = None) -> Iterable[Pair
     None of these libraries is imported. Anything else is returned unchanged, for ``tidied`` to check.
     """
     if isinstance(data, Mapping) and any(hasattr(part, "column_names") for part in data.values()):
-        raise UserError(
-            f"The data has the splits {', '.join(map(str, data))}: give one of them, as in data['train']."
-        )
+        raise UserError(f"The data has the splits {', '.join(map(str, data))}: give one of them, as in data['train'].")
     names = list(data) if isinstance(data, Mapping) else getattr(data, "column_names", None)
     if names is None and hasattr(data, "columns") and hasattr(data, "__getitem__"):
         names = list(data.columns)
     if names is not None:
         if len(names) == 1 and isinstance(next(iter(data[names[0]]), None), Mapping):
-            return pairs_in(
-                list(data[names[0]]), columns
-            )  # a dataset for translation: both texts in one column
+            return pairs_in(list(data[names[0]]), columns)  # a dataset for translation: both texts in one column
         two = _two_of(names, columns, lambda: [str(next(iter(data[name]), "")) for name in names])
         source, target = ([list(data[name]) for name in part] for part in two)
         counts = [f"{len(column):,}" for column in (*source, *target)]
@@ -165,9 +151,7 @@ def _by_number(rows: Iterable[Any], first: Sequence[Any], columns: tuple[str, st
     def pairs() -> Iterator[Pair]:
         for number, row in enumerate(rows, 1):
             if not isinstance(row, tuple | list) or len(row) != width:
-                raise UserError(
-                    f"Pair {number:,} is {row!r:.60}: {width} texts were expected, as in the first row."
-                )
+                raise UserError(f"Pair {number:,} is {row!r:.60}: {width} texts were expected, as in the first row.")
             source, target = (_cell([row[place] for place in side]) for side in sides)
             yield source, target
 
@@ -198,10 +182,7 @@ def _two_of(
 
 
 def tidied(
-    pairs: Iterable[Pair],
-    prepare: Callable[[str], str] = fold,
-    first: int = 1,
-    join: Callable[[Any], Any] = joined,
+    pairs: Iterable[Pair], prepare: Callable[[str], str] = fold, first: int = 1, join: Callable[[Any], Any] = joined
 ) -> list[Pair]:
     """Prepare pairs (source, target); anything else is an error. Its message counts the pairs from ``first``.
 
@@ -222,9 +203,7 @@ def tidied(
             try:
                 text.encode()
             except UnicodeEncodeError:
-                raise UserError(
-                    f"Pair {number:,} holds half a character (a lone surrogate): {text!r:.60}."
-                ) from None
+                raise UserError(f"Pair {number:,} holds half a character (a lone surrogate): {text!r:.60}.") from None
         source, target = prepare(given), prepare(pair[1])
         if not source.strip():
             raise UserError(f"Pair {number:,} has an empty source, {pair[0]!r:.60}: a text was expected.")
@@ -317,9 +296,7 @@ def _pair(row: list[str] | str, chosen: Chosen, prepare: Callable[[str], str]) -
     if not source and not target:
         return "is empty"
     if not source or not target:
-        return (
-            f"has an empty {'target' if source else 'source'} ({shown(source or target)} is the other side)"
-        )
+        return f"has an empty {'target' if source else 'source'} ({shown(source or target)} is the other side)"
     return source, target
 
 

@@ -161,9 +161,7 @@ def _is_clear(counts: Mapping[Move, np.ndarray]) -> bool:
     pieces = usual = 0.0
     for length in (1, 2):  # of the source
         found = [
-            (part - UNSEEN).reshape(*part.shape[:length], -1)
-            for move, part in counts.items()
-            if move[0] == length
+            (part - UNSEEN).reshape(*part.shape[:length], -1) for move, part in counts.items() if move[0] == length
         ]
         pieces += sum(float(part.sum()) for part in found)
         usual += float(np.concatenate(found, -1).max(-1).sum()) if found else 0.0

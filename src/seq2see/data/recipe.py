@@ -41,12 +41,7 @@ class Facts:
 
     @classmethod
     def of(
-        cls,
-        lengths: Sequence[np.ndarray],
-        cuts: Cuts,
-        device: str = "cpu",
-        on_disk: bool = False,
-        **others: Any,
+        cls, lengths: Sequence[np.ndarray], cuts: Cuts, device: str = "cpu", on_disk: bool = False, **others: Any
     ) -> Facts:
         """Count tokens by the lengths of both sides of all pairs, start and end included.
 
@@ -137,21 +132,14 @@ def _dropout(facts: Facts) -> float:
 def _batch(facts: Facts) -> dict[str, int]:
     """Return a twelfth of the data, within what trains well; then it grows with their root."""
     low, high, root = (512, 8192, 4_000_000) if facts.gpu else (512, 1024, 1_000_000)
-    batch = _between(low, facts.tokens / 12, high) * _between(
-        1, sqrt(facts.tokens / root), 4 if facts.gpu else 8
-    )
+    batch = _between(low, facts.tokens / 12, high) * _between(1, sqrt(facts.tokens / root), 4 if facts.gpu else 8)
     return {"training.batch_tokens": int(min(batch, 25_000)) // 128 * 128}
 
 
 def _small_enough(facts: Facts) -> dict[str, Any]:
     """Return the shape on a CPU: a narrow model takes more steps in the same time."""
     width = 96 if facts.tokens < FEW else 128 if facts.tokens < MANY else 256
-    return {
-        "model.d_model": width,
-        "model.d_ff": 4 * width,
-        "model.encoder_layers": 3,
-        "model.decoder_layers": 3,
-    }
+    return {"model.d_model": width, "model.d_ff": 4 * width, "model.encoder_layers": 3, "model.decoder_layers": 3}
 
 
 def _large_enough(facts: Facts) -> dict[str, Any]:

@@ -83,14 +83,10 @@ def _cut(
 class Side:
     """One side of a corpus as words, each with several splits; the first split is the usual one."""
 
-    def __init__(
-        self, texts: Sequence[str], tokenizer: Tokenizer, dropout: float, seed: int, longest: int
-    ) -> None:
+    def __init__(self, texts: Sequence[str], tokenizer: Tokenizer, dropout: float, seed: int, longest: int) -> None:
         self.tokenizer, self.longest = tokenizer, longest
         sentences = [tokenizer.words_of(text) for text in texts]
-        words = sorted(
-            {word for sentence in sentences for word in sentence}, key=lambda word: (len(word), word)
-        )
+        words = sorted({word for sentence in sentences for word in sentence}, key=lambda word: (len(word), word))
         numbers = {word: number for number, word in enumerate(words)}
         self.words = Ragged.of([[numbers[word] for word in sentence] for sentence in sentences])
         usual = cut_words(words, tokenizer, 0.0, np.random.default_rng(seed))

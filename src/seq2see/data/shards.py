@@ -127,9 +127,7 @@ def survey(
     # Tokenizers and the doctor see only training pairs.
     kept = [(p, n) for p, n in zip(corpus.pairs, corpus.lines, strict=True) if not found.is_held_out(p[0])]
     if not kept:
-        raise UserError(
-            f"{corpus.name} has no pairs left for training after validation and test are split off."
-        )
+        raise UserError(f"{corpus.name} has no pairs left for training after validation and test are split off.")
     corpus.pairs, corpus.lines = [pair for pair, _ in kept], [line for _, line in kept]
     return found
 
@@ -139,9 +137,7 @@ def _note_bad(found: Survey, rows: list[tuple[int, str]], strict: bool) -> None:
     corpus = found.corpus
     if rows and strict:
         line, why = rows[0]
-        raise UserError(
-            f"{corpus.name}, line {line:,}: {why}. Correct it, or leave `strict` out to skip such rows."
-        )
+        raise UserError(f"{corpus.name}, line {line:,}: {why}. Correct it, or leave `strict` out to skip such rows.")
     corpus.faults += [Fault(line, why) for line, why in rows[: max(0, NAMED_ROWS - found.bad)]]
     found.bad += len(rows)
 
@@ -195,9 +191,7 @@ class _Smallest:
         return int((self.count - 1) * 2**64 / -self.heap[0])
 
 
-def _hold_out(
-    found: Survey, held: _Smallest, validation: Sequence[Pair] | None, test: Sequence[Pair] | None
-) -> None:
+def _hold_out(found: Survey, held: _Smallest, validation: Sequence[Pair] | None, test: Sequence[Pair] | None) -> None:
     """Take validation (5 %, at most 1,000 sources) and test (10 %) from the smallest hashes, unless they are given."""
     numbers, distinct, first = sorted(held.pairs), held.distinct(), 0
     for part, given, share in ((found.test, test, 0.1), (found.validation, validation, 0.05)):
@@ -263,9 +257,7 @@ def write(
         shutil.rmtree(folder, ignore_errors=True)
         raise
     if not manifest.pairs:
-        raise UserError(
-            f"Nearly all pairs are longer than {limit} tokens: split the texts, or raise model.max_length."
-        )
+        raise UserError(f"Nearly all pairs are longer than {limit} tokens: split the texts, or raise model.max_length.")
     return _opened(folder, manifest)
 
 
@@ -283,8 +275,7 @@ def _written(
     lines: list[int] = []
     with ExitStack() as stack:
         ids, offsets = (
-            [stack.enter_context(writing(folder / f"{side}.{kind}")) for side in SIDES]
-            for kind in ("ids", "offsets")
+            [stack.enter_context(writing(folder / f"{side}.{kind}")) for side in SIDES] for kind in ("ids", "offsets")
         )
         for file in offsets:
             file.write(np.zeros(1, dtype=np.int64).tobytes())
@@ -294,9 +285,7 @@ def _written(
             kept = np.flatnonzero(most <= limit)
             if len(kept) < len(chunk):
                 dropped += len(chunk) - len(kept)
-                lines += [
-                    chunk[place][0] for place in np.flatnonzero(most > limit)[: NAMED_ROWS - len(lines)]
-                ]
+                lines += [chunk[place][0] for place in np.flatnonzero(most > limit)[: NAMED_ROWS - len(lines)]]
                 sides = [side.taken(kept) for side in sides]
             if not len(kept):
                 continue
@@ -391,6 +380,4 @@ def _opened(folder: Path, manifest: _Manifest) -> Shards:
         )
         for side, kind in zip(SIDES, manifest.kinds, strict=True)
     ]
-    return Shards(
-        ragged[0], ragged[1], manifest.digest, manifest.longest, manifest.dropped, manifest.dropped_lines
-    )
+    return Shards(ragged[0], ragged[1], manifest.digest, manifest.longest, manifest.dropped, manifest.dropped_lines)

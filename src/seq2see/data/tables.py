@@ -99,10 +99,7 @@ def main(path: Path, kind: str) -> None:
     except BaseException as error:  # a panic of a library in Rust is no Exception
         ours = isinstance(error, UserError)
         if isinstance(error, ImportError):
-            ours, error = (
-                True,
-                UserError(f"{path.name} needs one more library: pip install 'seq2see[tables]'."),
-            )
+            ours, error = (True, UserError(f"{path.name} needs one more library: pip install 'seq2see[tables]'."))
         said = str(error) if ours else " ".join(f"{error}".split())[:200] or type(error).__name__
         print(json.dumps({"error": said.rstrip(".") + "." * ours, "ours": ours}), flush=True)
 
@@ -149,9 +146,7 @@ def _check_archive(path: Path, size: int) -> None:
         entries = archive.infolist()
         unpacked = sum(entry.file_size for entry in entries)
         if len(entries) > MOST_ENTRIES or unpacked > max(UNPACKED, UNPACKED_TIMES * size):
-            raise ValueError(
-                f"it has {size:,} bytes and would unpack to {len(entries):,} files of {unpacked:,} bytes"
-            )
+            raise ValueError(f"it has {size:,} bytes and would unpack to {len(entries):,} files of {unpacked:,} bytes")
         for entry in entries:
             if entry.filename.lower().startswith("xl/worksheets/"):
                 rows, columns = _span(archive, entry)

@@ -44,9 +44,7 @@ def chained(
 def _end_to_end(one: Ragged, other: Ragged) -> Ragged:
     """Return each row of one followed by the same row of the other, without its first token."""
     count = len(one.lengths)
-    both = one.and_then(other).taken(
-        np.arange(2 * count).reshape(2, count).T.ravel()
-    )  # one, other, one, other, …
+    both = one.and_then(other).taken(np.arange(2 * count).reshape(2, count).T.ravel())  # one, other, one, other, …
     kept = np.ones(len(both.values), dtype=bool)
     kept[both.offsets[1:-1:2]] = False
     places = None if both.places is None else both.places[kept]
@@ -107,11 +105,7 @@ def varied(
 
 
 def _by(
-    vary: Vary,
-    sides: tuple[Ragged, Ragged],
-    tokenizers: tuple[Tokenizer, Tokenizer],
-    random: Random,
-    longest: int,
+    vary: Vary, sides: tuple[Ragged, Ragged], tokenizers: tuple[Tokenizer, Tokenizer], random: Random, longest: int
 ) -> tuple[Ragged, Ragged]:
     """Let a function change the pairs as texts; those that it leaves alone keep their ids."""
     count = len(sides[0].lengths)
@@ -120,9 +114,7 @@ def _by(
     if len(after) < count:
         raise UserError(f"`vary` returned {len(after):,} of {count:,} pairs: all were expected, in order.")
     rows = [
-        row
-        for row, (old, new) in enumerate(zip(before, after, strict=False))
-        if old != new and _known(new, tokenizers)
+        row for row, (old, new) in enumerate(zip(before, after, strict=False)) if old != new and _known(new, tokenizers)
     ]
     changed = [after[row] for row in rows] + [pair for pair in after[count:] if _known(pair, tokenizers)]
     return _changed(sides, tokenizers, np.array(rows, dtype=int), changed, longest) if changed else sides
@@ -161,13 +153,9 @@ def _known(pair: Pair, tokenizers: tuple[Tokenizer, Tokenizer]) -> bool:
     return True
 
 
-def _texts(
-    sides: tuple[Ragged, Ragged], rows: np.ndarray, tokenizers: tuple[Tokenizer, Tokenizer]
-) -> list[Pair]:
+def _texts(sides: tuple[Ragged, Ragged], rows: np.ndarray, tokenizers: tuple[Tokenizer, Tokenizer]) -> list[Pair]:
     source, target = (
-        tokenizer.decode_batch(
-            [side.values[side.offsets[row] : side.offsets[row + 1]].tolist() for row in rows]
-        )
+        tokenizer.decode_batch([side.values[side.offsets[row] : side.offsets[row + 1]].tolist() for row in rows])
         for tokenizer, side in zip(tokenizers, sides, strict=True)
     )
     return list(zip(source, target, strict=True))

@@ -52,16 +52,12 @@ class Automaton:
     distance: np.ndarray  # (S,): fewest tokens to an end, including the end
     level: np.ndarray  # (S,)
     starts: np.ndarray  # (B,), one for each source
-    made: dict[object, Any] = field(
-        default_factory=dict, compare=False, repr=False
-    )  # tensors that searches made of it
+    made: dict[object, Any] = field(default_factory=dict, compare=False, repr=False)  # tensors that searches made of it
 
     @classmethod
     def of(cls, states: Sequence[State], starts: Sequence[int]) -> Automaton:
         """Lay out states, without those that cannot reach an end."""
-        rows = [
-            (np.fromiter(one.listed, np.int64), np.fromiter(one.listed.values(), np.int64)) for one in states
-        ]
+        rows = [(np.fromiter(one.listed, np.int64), np.fromiter(one.listed.values(), np.int64)) for one in states]
         return cls.laid_out(rows, [one.other for one in states], [one.level for one in states], starts)
 
     @classmethod
@@ -218,9 +214,7 @@ def beginning(prefix: str, tokenizer: Tokenizer) -> Automaton:
     states.append(State(silent | {tokenizer.end: ENDED}, free))
     made = Automaton.of(states, [2])
     if made.shortest >= FAR:
-        raise UserError(
-            f"No answer of this model can begin with {shown(prefix)}: its vocabulary lacks a character."
-        )
+        raise UserError(f"No answer of this model can begin with {shown(prefix)}: its vocabulary lacks a character.")
     return made
 
 
@@ -248,9 +242,7 @@ def matching(pattern: str, tokenizer: Tokenizer) -> Automaton:
                 "write a simpler one, with smaller repetitions."
             )
         ends = ([tokenizer.end], [ENDED]) if place - ENDED in machine.finals else ([], [])
-        rows.append(
-            (np.append(tokens, ends[0]).astype(np.int64), np.append(after + ENDED, ends[1]).astype(np.int64))
-        )
+        rows.append((np.append(tokens, ends[0]).astype(np.int64), np.append(after + ENDED, ends[1]).astype(np.int64)))
     _add_bytes(rows, machine, pieces)
     others = [NOWHERE, ENDED, *[NOWHERE] * (len(rows) - 2)]
     made = Automaton.laid_out(rows, others, [0] * len(rows), [FIRST + ENDED])
@@ -383,9 +375,7 @@ def _add_phrases(states: list[State], phrases: Sequence[Phrase], end: int) -> No
             listed, other = {end: NOWHERE}, state_of(_Way(0, done))
         else:  # a phrase ended here; it counts unless a longer one continues
             listed, other = leave(_Way(0, counted))
-        for token, to in (
-            words.children[node] if first or counted is not None else words.after(node)
-        ).items():
+        for token, to in (words.children[node] if first or counted is not None else words.after(node)).items():
             ended = needed([words.whole[to]], done)
             if not ended:
                 listed[token] = state_of(_Way(to, done, first))

@@ -68,10 +68,7 @@ class _Searching(TorchEngine):
     """An engine with a search of its own."""
 
     def ids(
-        self,
-        sources: Sequence[Sequence[int]],
-        rules: DecodingConfig = PAPER,
-        allowed: Automaton | None = None,
+        self, sources: Sequence[Sequence[int]], rules: DecodingConfig = PAPER, allowed: Automaton | None = None
     ) -> list[list[int]]:
         """Return the best answer's ids to each source."""
         return [row[0].ids if row else [] for row in self.search(sources, rules, 1, allowed)]
@@ -98,10 +95,7 @@ def _turned_back(answer: Hypothesis) -> Hypothesis:
     inner = len(answer.ids) - answer.finished
     ids, values = answer.ids, answer.log_probabilities
     return Hypothesis(
-        ids[:inner][::-1] + ids[inner:],
-        values[:inner][::-1] + values[inner:],
-        answer.score,
-        answer.finished,
+        ids[:inner][::-1] + ids[inner:], values[:inner][::-1] + values[inner:], answer.score, answer.finished
     )
 
 

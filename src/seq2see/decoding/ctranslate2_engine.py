@@ -100,10 +100,7 @@ class CTranslate2Engine:
         return min(BATCH, -(-inputs // self.workers)) if inputs >= EACH * self.workers else inputs
 
     def ids(
-        self,
-        sources: Sequence[Sequence[int]],
-        rules: DecodingConfig = PAPER,
-        allowed: Automaton | None = None,
+        self, sources: Sequence[Sequence[int]], rules: DecodingConfig = PAPER, allowed: Automaton | None = None
     ) -> list[list[int]]:
         """Return the best answer's ids to each source."""
         assert allowed is None, "Network.engine_for takes torch for constrained answers"
@@ -122,11 +119,7 @@ class CTranslate2Engine:
                 for (row, _), most in zip(found, limits, strict=True)
             ]
         greedy = [(row[0][:most], totals[0]) for (row, totals), most in zip(found, limits, strict=True)]
-        cut = [
-            row
-            for row, ((whole, _), most) in enumerate(zip(found, limits, strict=True))
-            if len(whole[0]) > most
-        ]
+        cut = [row for row, ((whole, _), most) in enumerate(zip(found, limits, strict=True)) if len(whole[0]) > most]
         if cut:  # their totals belong to the longer answers
             ids = [self._numbers(greedy[row][0]) for row in cut]
             for row, values in zip(cut, self.score([sources[row] for row in cut], ids, rules), strict=True):
@@ -150,18 +143,14 @@ class CTranslate2Engine:
             rows = again
         return results
 
-    def _until_full(
-        self, named: list[list[str]], limits: Sequence[int], rules: DecodingConfig
-    ) -> list[list[int]]:
+    def _until_full(self, named: list[list[str]], limits: Sequence[int], rules: DecodingConfig) -> list[list[int]]:
         """Search with a beam that stops when ``beam`` answers have ended, which is CTranslate2's own rule."""
         results: list[list[int]] = [[] for _ in named]
         for limit in {*limits}:
             rows = [row for row, most in enumerate(limits) if most == limit]
             # A forced end has probability 1, so the last token is not searched for.
             most = max(1, limit - rules.forced_end)
-            found = self._translate(
-                [named[row] for row in rows], most, rules, rules.beam, penalty=rules.length_penalty
-            )
+            found = self._translate([named[row] for row in rows], most, rules, rules.beam, penalty=rules.length_penalty)
             for row, (answers, scores) in zip(rows, found, strict=True):
                 ranked = []
                 for tokens, score in zip(answers, scores, strict=True):
@@ -201,9 +190,7 @@ class CTranslate2Engine:
     ) -> list[list[float]]:
         """Return the log-probability of each token of given answers; forced tokens have probability 1."""
         end = self.special.end
-        targets = [
-            self._tokens_of(row[:-1] if row[-1] == end else row, self.target_tokens) for row in answers
-        ]
+        targets = [self._tokens_of(row[:-1] if row[-1] == end else row, self.target_tokens) for row in answers]
         # It scores every target with an <eos> after it; an answer cut at its limit has none.
         scored = self._translator(len(sources)).score_batch(
             self._named(sources), targets, max_input_length=0, max_batch_size=self._batch(len(sources))

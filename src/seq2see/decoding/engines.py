@@ -38,10 +38,7 @@ class Engine(Protocol):
     name: str
 
     def ids(
-        self,
-        sources: Sequence[Sequence[int]],
-        rules: DecodingConfig = PAPER,
-        allowed: Automaton | None = None,
+        self, sources: Sequence[Sequence[int]], rules: DecodingConfig = PAPER, allowed: Automaton | None = None
     ) -> list[list[int]]:
         """Return the ids of the best allowed answer to each source."""
         ...
@@ -70,9 +67,7 @@ WITHOUT: dict[str, Any] = {"repetition_penalty": 1.0, "no_repeat_source": 0, "fi
 MADE_LIKELIER: dict[str, Any] = {"suppressed": (), "no_repeat": 0, "min_length": 0, "other_ends": ()}
 
 
-def cannot(
-    beam: int, n_best: int, vocabulary: int, constrained: bool = False, rules: DecodingConfig = PAPER
-) -> str:
+def cannot(beam: int, n_best: int, vocabulary: int, constrained: bool = False, rules: DecodingConfig = PAPER) -> str:
     """Return why CTranslate2 would not give the answers of our search; empty if it would.
 
     ``rules`` are those of the model. For the paper's beam search, the engine ranks the greedy answer, too.
@@ -155,13 +150,7 @@ def make_room(kept: Path) -> None:
 def digest_of(path: Path, config: ModelConfig) -> str:
     """Return a digest of a model: of its weights, tokenizers and shape."""
     # A newer setting does not count at its default, so that older exports stay valid.
-    later = {
-        "members": 1,
-        "backward": 0,
-        "scale_embeddings": True,
-        "embedding_norm": False,
-        "output_bias": False,
-    }
+    later = {"members": 1, "backward": 0, "scale_embeddings": True, "embedding_norm": False, "output_bias": False}
     shape = {
         name: value
         for name, value in asdict(config).items()

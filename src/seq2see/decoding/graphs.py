@@ -39,9 +39,7 @@ from seq2see.model.encoder import EncoderLayer
 from seq2see.model.masks import Mask
 from seq2see.model.transformer import Transformer
 
-STEPS_OF_MANY_ROWS = (
-    2  # steps in one graph: long steps need no more, since the next graph is launched while one runs
-)
+STEPS_OF_MANY_ROWS = 2  # steps in one graph: long steps need no more, since the next graph is launched while one runs
 LOOK_EVERY = 8  # steps after which the host checks which sentences are done
 MANY_ROWS = 32  # rows from which a step is long
 SMALLEST_SEARCH = 32  # sentences; a smaller search does not shrink any more
@@ -57,9 +55,7 @@ BUILT_IN = tuple(
 )
 
 T = TypeVar("T")
-Key = tuple[
-    Any, ...
-]  # sentences, source tokens, answer tokens, beams, and the rules that are part of a graph
+Key = tuple[Any, ...]  # sentences, source tokens, answer tokens, beams, and the rules that are part of a graph
 
 
 class GraphSearch:
@@ -246,9 +242,7 @@ class GraphSearch:
         t, b = self.position - 1, self.beams
         total = None
         if not self.rule.idle:
-            logits, total = self.rule.allowed(
-                logits, t, b.limits, b.state[:, 0], b.done_ids[:, 0], self._source()
-            )
+            logits, total = self.rule.allowed(logits, t, b.limits, b.state[:, 0], b.done_ids[:, 0], self._source())
         value, token = likeliest(logits, 1, total)  # (B, 1)
         if self.rule.gate is not None:
             b.state.copy_(self.rule.after(b.state[:, 0], token[:, 0], t)[:, None])
@@ -331,9 +325,7 @@ class Captured:
         """Capture the function without running it; return None if there is no memory for the graph."""
         graph = torch.cuda.CUDAGraph()
         with uncollected():  # a graph that is freed meanwhile would spoil this one
-            graph.capture_begin(
-                pool=self.pool, capture_error_mode="thread_local"
-            )  # others may use the GPU meanwhile
+            graph.capture_begin(pool=self.pool, capture_error_mode="thread_local")  # others may use the GPU meanwhile
             try:
                 function()
             except RuntimeError as error:
@@ -389,19 +381,13 @@ class GraphDecoder:
                 ) from error
 
     def search(
-        self,
-        sources: Sequence[Sequence[int]],
-        rules: DecodingConfig = PAPER,
-        allowed: Automaton | None = None,
+        self, sources: Sequence[Sequence[int]], rules: DecodingConfig = PAPER, allowed: Automaton | None = None
     ) -> list[list[Hypothesis]]:
         """Answer some sources together."""
         return self._found(sources, rules, GraphSearch.answers, allowed)
 
     def ids(
-        self,
-        sources: Sequence[Sequence[int]],
-        rules: DecodingConfig = PAPER,
-        allowed: Automaton | None = None,
+        self, sources: Sequence[Sequence[int]], rules: DecodingConfig = PAPER, allowed: Automaton | None = None
     ) -> list[list[int]]:
         """Return the ids of the best answers only, which is faster."""
         return self._found(sources, rules, GraphSearch.ids, allowed)
@@ -466,9 +452,7 @@ class GraphDecoder:
         key = (*shape, *built_in, gate and (*gate.sizes, gate.levels, gate.near))
         if key not in self.searches:
             self._make_room(key)
-            search = GraphSearch(
-                self.model, self.special, *shape[:3], rules, self._follow, gate, self.captured
-            )
+            search = GraphSearch(self.model, self.special, *shape[:3], rules, self._follow, gate, self.captured)
         else:
             search = self.searches.pop(key)
         self.searches[key] = search  # ordered by last use

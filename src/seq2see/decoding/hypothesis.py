@@ -8,9 +8,7 @@ from dataclasses import dataclass
 from seq2see.config import DecodingConfig
 from seq2see.storage.folder import Tokenizers
 
-PAPER = (
-    DecodingConfig()
-)  # greedy; for a wider beam a length penalty of 0.6; at most input length + 50 (section 6.1)
+PAPER = DecodingConfig()  # greedy; for a wider beam a length penalty of 0.6; at most input length + 50 (section 6.1)
 
 
 MOST_PHRASES = 8  # most phrases that one answer must contain; their subsets are states of a search

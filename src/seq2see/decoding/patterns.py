@@ -30,9 +30,7 @@ NOTHING, END = 0, 1  # the empty text; the end of the whole text
 DONE = 0  # the end: nothing follows
 NOWHERE, FIRST = 0, 1  # two states of every automaton
 
-Pending = frozenset[
-    tuple[bool, frozenset[int]]
-]  # open look-aheads: whether they are negated, and what must follow
+Pending = frozenset[tuple[bool, frozenset[int]]]  # open look-aheads: whether they are negated, and what must follow
 Thread = tuple[int, Pending]
 State = frozenset[Thread]
 NO_PENDING: Pending = frozenset()
@@ -46,9 +44,7 @@ class Machine:
     """States over classes of characters: state 0 is the dead state, state 1 is the first."""
 
     classes: dict[str, int]  # the class of each character that some part of the pattern matches
-    table: (
-        np.ndarray
-    )  # (states, classes + 1): the next state of each class; the last class has all other characters
+    table: np.ndarray  # (states, classes + 1): the next state of each class; the last class has all other characters
     finals: frozenset[int]
     named: frozenset[str]  # characters that the pattern names
 
@@ -82,16 +78,12 @@ class _Build:
     characters: Iterable[str]
     parts: list[tuple[Any, ...]] = field(default_factory=lambda: [("nothing",), ("end",)])
     numbers: dict[tuple[Any, ...], int] = field(default_factory=dict)
-    follows: list[tuple[int, int]] = field(
-        default_factory=lambda: [(NOTHING, DONE)]
-    )  # a part, and what follows it
+    follows: list[tuple[int, int]] = field(default_factory=lambda: [(NOTHING, DONE)])  # a part, and what follows it
     follow_numbers: dict[tuple[int, int], int] = field(default_factory=dict)
     named: set[str] = field(default_factory=set)
     sets: list[re.Pattern[str]] = field(default_factory=list)  # the characters that a part matches
     steps: int = 0
-    heads_of: dict[int, tuple[list[tuple[int, int, Pending]], list[tuple[bool, Pending]]]] = field(
-        default_factory=dict
-    )
+    heads_of: dict[int, tuple[list[tuple[int, int, Pending]], list[tuple[bool, Pending]]]] = field(default_factory=dict)
 
     def step(self) -> None:
         self.steps += 1
@@ -189,9 +181,7 @@ class _Build:
                 written += "^"
             elif str(kind) == "LITERAL":
                 written += _escaped(value)
-                self.named |= (
-                    {chr(value)} if not flags & re.IGNORECASE else {chr(value).lower(), chr(value).upper()}
-                )
+                self.named |= {chr(value)} if not flags & re.IGNORECASE else {chr(value).lower(), chr(value).upper()}
             elif str(kind) == "RANGE":
                 written += f"{_escaped(value[0])}-{_escaped(value[1])}"
                 if len(self.named) + value[1] - value[0] < MOST_NAMED:
@@ -312,9 +302,7 @@ class _Build:
     def is_final(self, state: State) -> bool:
         """Whether a text may end here."""
         return any(
-            all(
-                any(self.heads(one)[1] for one in inside) is not negated for negated, inside in pending | more
-            )
+            all(any(self.heads(one)[1] for one in inside) is not negated for negated, inside in pending | more)
             for at, pending in state
             for _, more in self.heads(at)[1]
         )
@@ -332,11 +320,7 @@ class _Build:
             for sign in one.findall(joined):
                 taken[sign].add(number)
         kinds: dict[frozenset[int], int] = {}
-        classes = {
-            sign: kinds.setdefault(frozenset(numbers), len(kinds))
-            for sign, numbers in taken.items()
-            if numbers
-        }
+        classes = {sign: kinds.setdefault(frozenset(numbers), len(kinds)) for sign, numbers in taken.items() if numbers}
         first: State = frozenset([(self.follow(start, DONE), NO_PENDING)])
         numbers: dict[State, int] = {frozenset(): NOWHERE, first: FIRST}
         states = [frozenset(), first]

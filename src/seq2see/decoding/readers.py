@@ -15,18 +15,14 @@ from seq2see.model.masks import EVERYTHING, Mask
 from seq2see.model.transformer import Transformer
 
 
-def padded(
-    rows: Sequence[Sequence[int]], pad: int, device: torch.device | None = None
-) -> tuple[Tensor, Mask]:
+def padded(rows: Sequence[Sequence[int]], pad: int, device: torch.device | None = None) -> tuple[Tensor, Mask]:
     """Stack rows of ids into (B, S), with the mask that hides the padding."""
     lengths = [len(row) for row in rows]
     longest = max(lengths)
     ids = stacked(rows, longest, pad).to(device)
     if min(lengths) == longest:
         return ids, EVERYTHING
-    return ids, Mask(
-        keys=torch.arange(longest, device=device) < torch.tensor(lengths, device=device)[:, None]
-    )
+    return ids, Mask(keys=torch.arange(longest, device=device) < torch.tensor(lengths, device=device)[:, None])
 
 
 def kept(mask: Mask, rows: Tensor) -> Mask:
@@ -115,9 +111,7 @@ def reader_of(
     return reading(model, model.encode(source, mask), mask, beam), starts
 
 
-def reading(
-    model: Transformer, memory: Tensor, mask: Mask = EVERYTHING, beam: int = 1
-) -> CachedReader | WrittenReader:
+def reading(model: Transformer, memory: Tensor, mask: Mask = EVERYTHING, beam: int = 1) -> CachedReader | WrittenReader:
     """Return the reader for a network, which has read its sources."""
     return (WrittenReader if is_written(model) else CachedReader)(model, memory, mask, beam)
 

@@ -23,9 +23,7 @@ class Gate:
     The sizes of the tensors are powers of two, so that a captured graph serves many automata.
     """
 
-    def __init__(
-        self, automaton: Automaton, vocabulary: int, device: torch.device, near: bool = True
-    ) -> None:
+    def __init__(self, automaton: Automaton, vocabulary: int, device: torch.device, near: bool = True) -> None:
         self.near = near  # whether an end must be near enough; not for a list, since every text fits
         self.levels = bool(automaton.level.any())
         self.most_levels = 2 * MOST_PHRASES + 1  # the highest level of an automaton, that of the end
@@ -63,9 +61,7 @@ class Gate:
         self.rows[1 : len(wide) + 1].copy_(rows)
         if not self.near:
             self.out[1 : len(wide) + 1].copy_(torch.zeros(rows.shape).masked_fill(rows == NOWHERE, -inf))
-        self.wide[torch.tensor(wide, device=self.wide.device)] = torch.arange(
-            1, len(wide) + 1, device=self.wide.device
-        )
+        self.wide[torch.tensor(wide, device=self.wide.device)] = torch.arange(1, len(wide) + 1, device=self.wide.device)
 
     def masked(self, logits: Tensor, state: Tensor, left: Tensor) -> Tensor:
         """Return logits (R, V) with −∞ for tokens that a state (R,) does not allow, or after which no end is
@@ -150,9 +146,7 @@ class Rule:
     1. The order is that of Hugging Face's ``generate``: penalties, excluded tokens, forced tokens.
     """
 
-    def __init__(
-        self, special: Special, rules: DecodingConfig, device: torch.device, gate: Gate | None = None
-    ) -> None:
+    def __init__(self, special: Special, rules: DecodingConfig, device: torch.device, gate: Gate | None = None) -> None:
         def row(ids: Sequence[int]) -> Tensor:
             return torch.tensor(ids, dtype=torch.long, device=device)
 
@@ -206,11 +200,7 @@ class Rule:
         rules, logits = self.rules, logits.float()
         by_probability = rules.repetition_penalty != 1.0 and rules.beam > 1
         # (R, 1): excluded tokens count too
-        total = (
-            logits.logsumexp(-1, keepdim=True)
-            if totals or by_probability
-            else logits.new_zeros(len(logits), 1)
-        )
+        total = logits.logsumexp(-1, keepdim=True) if totals or by_probability else logits.new_zeros(len(logits), 1)
         if self.looks_back:
             assert ids is not None, "the rules of this search need the answer so far"
             past = torch.cat([torch.full_like(ids[:, :1], self.special.start), ids], 1)  # as it was read
@@ -268,9 +258,7 @@ class Rule:
         if self.idle:
             return logits
         steps = torch.arange(len(logits), device=logits.device)
-        ids, own = (
-            torch.tensor([*row], device=logits.device).expand(len(steps), -1) for row in (answer, source)
-        )
+        ids, own = (torch.tensor([*row], device=logits.device).expand(len(steps), -1) for row in (answer, source))
         return self.allowed(logits, steps, torch.full_like(steps, limit), None, ids, own)[0]
 
     def after(self, state: Tensor, token: Tensor, t: Tensor) -> Tensor:
@@ -286,9 +274,7 @@ def _nowhere(when: Tensor) -> bool:
     return when.device.type == "cpu" and not bool(when.any())
 
 
-def without_repeats(
-    logits: Tensor, ids: Tensor, t: Tensor, size: int, source: Tensor | None = None
-) -> Tensor:
+def without_repeats(logits: Tensor, ids: Tensor, t: Tensor, size: int, source: Tensor | None = None) -> Tensor:
     """Exclude each token that would repeat a sequence of ``size`` tokens of the t tokens so far, ids (R, L).
 
     With a ``source`` (R, S), sequences of the source are excluded instead; −1 is padding.

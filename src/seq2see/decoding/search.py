@@ -48,9 +48,7 @@ def limits_of(
     return limits if allowed is None else limits.clamp(min=allowed.room(rules, longest))
 
 
-def source_of(
-    sources: Sequence[Sequence[int]], rules: DecodingConfig, device: torch.device | None
-) -> Tensor | None:
+def source_of(sources: Sequence[Sequence[int]], rules: DecodingConfig, device: torch.device | None) -> Tensor | None:
     """Return the sources for the rules, (B, S), padded with −1; None if no rule needs them."""
     return stacked(sources, max(map(len, sources)), -1).to(device) if rules.no_repeat_source else None
 
@@ -109,9 +107,7 @@ class Greedy:
         self.log_probabilities = torch.zeros(shape, device=device) if values else None  # (B, L)
         self.lengths = torch.zeros(len(limits), dtype=torch.long, device=device)
         self.finished = torch.zeros(len(limits), dtype=torch.bool, device=device)
-        self.alive = torch.arange(
-            len(limits), device=device
-        )  # the sentence of each row of the shrinking batch
+        self.alive = torch.arange(len(limits), device=device)  # the sentence of each row of the shrinking batch
         self.over = torch.zeros(len(limits), dtype=torch.bool, device=device)  # its rows that have ended
 
     def take(self, logits: Tensor, t: int) -> GoingOn:
@@ -123,9 +119,7 @@ class Greedy:
             so_far = self.ids[alive] if self.rule.looks_back else None
             source = None if self.source is None else self.source[alive]
             totals = self.log_probabilities is not None
-            logits, total = self.rule.allowed(
-                logits, step, self.limits[alive], self.state, so_far, source, totals
-            )
+            logits, total = self.rule.allowed(logits, step, self.limits[alive], self.state, so_far, source, totals)
         best, token = logits.max(-1)
         if self.rule.gate is not None:
             self.state = self.rule.after(self.state, token, step)
@@ -301,9 +295,7 @@ class Beams:
         )  # fmt: skip
         return grown, parent.gather(1, chosen), token.gather(1, chosen)
 
-    def _candidates(
-        self, logits: Tensor, t: Tensor, rule: Rule, source: Tensor | None
-    ) -> tuple[Tensor, Tensor]:
+    def _candidates(self, logits: Tensor, t: Tensor, rule: Rule, source: Tensor | None) -> tuple[Tensor, Tensor]:
         """Return the log-probabilities of the likeliest next tokens of each prefix, and these tokens, (B, k, 2k)."""
         B, k = self.total.shape
         V, total_of_row = logits.shape[-1], None
@@ -313,10 +305,7 @@ class Beams:
             groups = [slice(first, first + each) for first in range(0, B, each)]
             found = [
                 self.select(group)._candidates(
-                    logits[group.start * k : group.stop * k],
-                    t,
-                    rule,
-                    None if source is None else source[group],
+                    logits[group.start * k : group.stop * k], t, rule, None if source is None else source[group]
                 )
                 for group in groups
             ]
@@ -325,17 +314,13 @@ class Beams:
         if not rule.idle:
             limits = self.limits.repeat_interleave(k, output_size=B * k)
             own = None if source is None else source.repeat_interleave(k, 0, output_size=B * k)
-            logits, total_of_row = rule.allowed(
-                logits, t, limits, self.state.flatten(), self.ids.flatten(0, 1), own
-            )
+            logits, total_of_row = rule.allowed(logits, t, limits, self.state.flatten(), self.ids.flatten(0, 1), own)
             total_of_row = total_of_row.view(B, k, 1)
         # 2k candidates leave k open ones even if k of them end. Each is among the best 2k of its own beam.
         values, tokens = likeliest(logits.view(B, k, V), min(rule.candidates(k), V), total_of_row)
         if rule.levels:
             assert total_of_row is not None
-            values, tokens = _with_needed(
-                values, tokens, logits.view(B, k, V), total_of_row, self.state, rule
-            )
+            values, tokens = _with_needed(values, tokens, logits.view(B, k, V), total_of_row, self.state, rule)
         return values, tokens
 
     def _in_turns(self, sums: Tensor, tokens: Tensor, rule: Rule, t: Tensor) -> Tensor:
@@ -394,16 +379,12 @@ class Beam:
         self.beams = Beams.start(limits, longest, self.beam, special.pad, states)
         self.rule = Rule(special, rules, limits.device, gate)
         self.numbers = torch.arange(longest, device=limits.device)[:, None]  # of the steps
-        self.sentence = torch.arange(
-            len(limits), device=limits.device
-        )  # of each row of the shrinking tensors
+        self.sentence = torch.arange(len(limits), device=limits.device)  # of each row of the shrinking tensors
         self.results: list[list[Hypothesis]] = [[] for _ in limits]
 
     def take(self, logits: Tensor, t: int) -> GoingOn:
         """Grow the prefixes by a token, and store the answers of finished sentences."""
-        self.beams, parent, token = self.beams.advance(
-            logits, self.numbers[t], self.rules, self.rule, self.source
-        )
+        self.beams, parent, token = self.beams.advance(logits, self.numbers[t], self.rules, self.rule, self.source)
         finished = self.beams.finished(self.numbers[t])
         rows = (~finished).nonzero()[:, 0]
         if len(rows) < len(self.sentence):

@@ -106,10 +106,7 @@ class TorchEngine:
         return any(several)
 
     def ids(
-        self,
-        sources: Sequence[Sequence[int]],
-        rules: DecodingConfig = PAPER,
-        allowed: Automaton | None = None,
+        self, sources: Sequence[Sequence[int]], rules: DecodingConfig = PAPER, allowed: Automaton | None = None
     ) -> list[list[int]]:
         """Return the best answer's ids to each source."""
         if self.has_graphs and not self._watched():
@@ -137,9 +134,7 @@ class TorchEngine:
         """Return the ``n_best`` answers to each source, best first, with the log-probability of each token."""
         if self.has_graphs and not self._watched():
 
-            def by_graphs(
-                part: Sequence[Sequence[int]], automaton: Automaton | None
-            ) -> list[list[Hypothesis]]:
+            def by_graphs(part: Sequence[Sequence[int]], automaton: Automaton | None) -> list[list[Hypothesis]]:
                 with self._lane() as graphs:
                     return [hypotheses[:n_best] for hypotheses in graphs.search(part, rules, automaton)]
 

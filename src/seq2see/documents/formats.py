@@ -27,9 +27,7 @@ WRAPPED = 50  # least width of a text that is wrapped to fit a page
 TIMES = re.compile(r"\d{1,3}:\d\d:\d\d[,.]\d{1,3} +--> +\d{1,3}:\d\d:\d\d[,.]\d{1,3}[^\r\n]*$")
 STRING = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"')
 #: A character of JSON with a backslash; a pair of surrogates is one.
-JSON_ESCAPE = re.compile(
-    r"\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|\\(?:u[0-9a-fA-F]{4}|.)"
-)
+JSON_ESCAPE = re.compile(r"\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|\\(?:u[0-9a-fA-F]{4}|.)")
 #: A string of a PO file, with the word before it.
 ENTRY = re.compile(rf"\s*+(msgctxt|msgid_plural|msgid|msgstr(?:\[\d++\])?)?+\s*+({STRING.pattern})\s*+")
 PO_ESCAPE = re.compile(r"\\(?:[0-7]{1,3}|x[0-9a-fA-F]{1,2}|.)")
@@ -70,9 +68,7 @@ def read(text: str, form: str = "text") -> Document:
         raise UserError("The document is binary data, not text: it has a NUL character.")
     notes: list[str] = []
     parts: list[str | Sentence] = []
-    waiting = (
-        ["\ufeff"] if text.startswith("\ufeff") else []
-    )  # adjacent strings that stay, before they are joined
+    waiting = ["\ufeff"] if text.startswith("\ufeff") else []  # adjacent strings that stay, before they are joined
     left = 0
     for part in FORMATS[form](text.removeprefix("\ufeff"), notes):
         go_on()
@@ -212,9 +208,7 @@ def _stray(lines: Sequence[str], number: int) -> bool:
 
 def _is_new(before: str, after: str) -> bool:
     """Whether the next subtitle begins a new sentence."""
-    return (
-        bool(ENDED.search(re.sub(r"<[^<>]*>", "", before))) or not after.lstrip("<>/ibu…. \"'")[:1].islower()
-    )
+    return bool(ENDED.search(re.sub(r"<[^<>]*>", "", before))) or not after.lstrip("<>/ibu…. \"'")[:1].islower()
 
 
 def messages(text: str, notes: list[str]) -> Iterator[DocumentPart]:
@@ -229,9 +223,7 @@ def messages(text: str, notes: list[str]) -> Iterator[DocumentPart]:
         go_on()
         if one is None or not (one[1] or last):
             if line.strip() and not line.lstrip().startswith("#"):
-                raise UserError(
-                    f"Line {number + 1:,} is {shown(line.strip())}: a line of a PO file was expected."
-                )
+                raise UserError(f"Line {number + 1:,} is {shown(line.strip())}: a line of a PO file was expected.")
             yield line
             continue
         read = Spelled.of(one[2][1:-1], PO_ESCAPE, _po_sign, _po_escaped)
@@ -317,8 +309,7 @@ class Spelled:
         if not self.odd:
             return self.escape(self.text[first:last])
         return "".join(
-            self.odd[place] if place in self.odd else self.escape(self.text[place])
-            for place in range(first, last)
+            self.odd[place] if place in self.odd else self.escape(self.text[place]) for place in range(first, last)
         )
 
     def parts(self) -> Iterator[DocumentPart]:
@@ -378,9 +369,9 @@ def is_prose(value: str) -> bool:
     """Whether a string is for people: a single word is, unless it is written like an identifier."""
     if " " in value.strip():
         return any(map(str.isalpha, value))
-    return re.fullmatch(
-        r"[^\W\d_]+(?:['’-][^\W\d_]+)*[.!?…:]*", value.strip()
-    ) is not None and not re.fullmatch(r"[a-z]+[A-Z]\w*|[a-z]{2}(?:-[A-Z]{2})?", value.strip())
+    return re.fullmatch(r"[^\W\d_]+(?:['’-][^\W\d_]+)*[.!?…:]*", value.strip()) is not None and not re.fullmatch(
+        r"[a-z]+[A-Z]\w*|[a-z]{2}(?:-[A-Z]{2})?", value.strip()
+    )
 
 
 def _markup(name: str) -> Callable[[str, list[str]], Iterator[DocumentPart]]:

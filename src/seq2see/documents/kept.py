@@ -51,9 +51,7 @@ ITEM = re.compile(f"{MARK.pattern}|{NUMBER.pattern}|{EMOJI.pattern}")
 ANY_ITEM = re.compile("[\\d\U0001f000-\U0001faff☀-➿⬀-⯿]")
 #: Times of day, which languages count to 12 or to 24: 3:30 pm is 15 h 30 or 15.30 Uhr.
 AFTERNOON = re.compile(r"(?<![\d.,:])(\d{1,2})(?::\d\d)?\s?p\.?\s?m(?!\w)", re.IGNORECASE)
-LATE = re.compile(
-    r"(?<![\d.,:])(1[3-9]|2[0-3])(?::[0-5]\d|\s?h(?:eures?\b|(?![a-z]))|(?:\.[0-5]\d)?\s?Uhr\b)"
-)
+LATE = re.compile(r"(?<![\d.,:])(1[3-9]|2[0-3])(?::[0-5]\d|\s?h(?:eures?\b|(?![a-z]))|(?:\.[0-5]\d)?\s?Uhr\b)")
 LATER = re.compile(r"\bp\.?\s?m\b|noon|evening|night|soir|midi|nuit|nachmittag|abend|nacht", re.IGNORECASE)
 #: Signs of currencies, which an answer may write as words.
 CURRENCIES = {
@@ -72,11 +70,7 @@ IN_WORDS = {
     }.items()
 }  # fmt: skip
 #: Parts of an hour as words, and those counted from the next hour.
-PARTS = {
-    "15": r"quart|quarter|viertel",
-    "30": r"demie?|half|halb",
-    "45": r"quart|quarter|viertel|dreiviertel",
-}
+PARTS = {"15": r"quart|quarter|viertel", "30": r"demie?|half|halb", "45": r"quart|quarter|viertel|dreiviertel"}
 TO_NEXT = re.compile(r"\b(?:halb|viertel vor|dreiviertel|quarter to|moins le quart)\b", re.IGNORECASE)
 PAST = re.compile(r"(?<![\d.,:])(\d{1,2})[:.](15|30|45)(?!\d)")
 FULL = re.compile(r"(?<![\d.,:])(\d{1,2})(?::|\s?[hH]\s?)00(?![\d:])")  # 8:00 is 8 heures
@@ -95,9 +89,7 @@ def hidden_spans(text: str, also: Iterable[Span] = ()) -> list[Span]:
         return spans
     taken = [*spans, (len(text), len(text))]
     # A span that is hidden as a whole is skipped: the expression would be slow on it.
-    for start, end in zip(
-        [0, *(last for _, last in long)], [*(first for first, _ in long), len(text)], strict=True
-    ):
+    for start, end in zip([0, *(last for _, last in long)], [*(first for first, _ in long), len(text)], strict=True):
         for found in HIDDEN.finditer(text, start, end):
             first, last = found.span()
             if found.lastgroup == "address":
@@ -157,9 +149,7 @@ class Read:
         also, instead = frozenset(also), instead or {}
         spans = hidden_spans(sentence, also) if "marks" in repairs else sorted(also)
         places = sorted(breaks)
-        spans = [
-            one for one in spans if one in also or bisect_left(places, one[0]) == bisect_left(places, one[1])
-        ]
+        spans = [one for one in spans if one in also or bisect_left(places, one[0]) == bisect_left(places, one[1])]
         if not spans and not instead:
             return cls(sentence, repairs=repairs)._quiet()
         parts, moves, at, number = list[str](), list[tuple[int, int, int]](), 0, 0
@@ -341,9 +331,7 @@ def spellings(item: str, text: str) -> list[str]:
     other = [other_hours(text)[item]] if item in other_hours(text) else []
     if other and item in AFTERNOON.findall(text):  # 7 pm is 19 in languages that count to 24
         return [*other, written]
-    return list(
-        dict.fromkeys([written, spaced, swapped, *other, item if len(item) == len(written) else written])
-    )
+    return list(dict.fromkeys([written, spaced, swapped, *other, item if len(item) == len(written) else written]))
 
 
 def repaired(answer: str, missing: Sequence[str], read: Read) -> str:
@@ -358,8 +346,7 @@ def repaired(answer: str, missing: Sequence[str], read: Read) -> str:
         wrong = [
             match.span()
             for match in NUMBER.finditer(answer)
-            if strange["".join(filter(str.isdigit, match[0]))] > 0
-            and not MARK.match(answer, match.start() - 1)
+            if strange["".join(filter(str.isdigit, match[0]))] > 0 and not MARK.match(answer, match.start() - 1)
         ]
         if not wrong and item.isdigit() and item not in needed(read.text):  # the hour of an afternoon
             early = other_hours(read.text)

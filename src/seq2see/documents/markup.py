@@ -25,9 +25,7 @@ CODE = frozenset("script style pre textarea svg template noscript object iframe 
 ALONE_INLINE = frozenset("img wbr input".split())
 VOID = frozenset("area base br col embed hr img input link meta param source track wbr".split())
 #: Elements that may end without an end tag.
-OPTIONAL = frozenset(
-    "html head body p li dt dd option optgroup thead tbody tfoot tr td th colgroup rp rt".split()
-)
+OPTIONAL = frozenset("html head body p li dt dd option optgroup thead tbody tfoot tr td th colgroup rp rt".split())
 _ROWS = "tbody thead tfoot"
 #: The elements that end one of these by their beginning.
 ENDED_BY = {
@@ -56,9 +54,7 @@ COMMENT_END = re.compile(r"--!?>")
 REFERENCE = re.compile(r"&(?:#[0-9]++;?|#[xX][0-9a-fA-F]++;?|[A-Za-z][A-Za-z0-9]{1,31};?)")
 LONGEST_NUMBER = 12  # most characters of a numeric reference
 #: Parts of HTML text: a line end, which is a space in HTML; a reference; a sign that may need one.
-WORDS = re.compile(
-    rf"(?P<line>(?<![ \t])[ \t]*+[\r\n]\s*+)|(?P<reference>{REFERENCE.pattern})|(?P<sign>[<>&])"
-)
+WORDS = re.compile(rf"(?P<line>(?<![ \t])[ \t]*+[\r\n]\s*+)|(?P<reference>{REFERENCE.pattern})|(?P<sign>[<>&])")
 
 
 class Token(NamedTuple):
@@ -264,11 +260,7 @@ def escape_of(words: Iterator[str]) -> Callable[[str], str]:
                 elif len(sign) == 1 and not sign.isspace():
                     ways.setdefault(sign, set()).add(found[0])
         plain.update(text[at:])
-    table = {
-        ord(sign): min(one)
-        for sign, one in ways.items()
-        if len(one) == 1 and sign not in plain and sign != "&"
-    }
+    table = {ord(sign): min(one) for sign, one in ways.items() if len(one) == 1 and sign not in plain and sign != "&"}
     table |= {ord("<"): "&lt;"} | ({} if ">" in plain and ">" not in ways else {ord(">"): "&gt;"})
     bare = "&" in plain and "&" not in ways
 
@@ -307,9 +299,7 @@ def _add_words(builder: Builder, raw: str) -> None:
 def _add_sign(builder: Builder, text: str, raw: str) -> None:
     if text == "\xa0":
         builder.line(raw)
-    elif not text or (
-        unicodedata.category(text[0])[0] == "S" and text not in "<>" and text != raw
-    ):  # ©, →: not words
+    elif not text or (unicodedata.category(text[0])[0] == "S" and text not in "<>" and text != raw):  # ©, →: not words
         builder.fixed(raw)
     elif len(text) > 1:  # a sign with letters after it, such as &copyright: kept as it is written
         if text == raw:
@@ -348,10 +338,7 @@ def _unbalanced(text: str, found: Sequence[Token]) -> list[str]:
                 return [f"Line {line(token):,}: </{name}> closes nothing; it was left where it is."]
             stack.pop()
     left = [token for token in stack if token.name not in OPTIONAL]
-    return [
-        f"Line {line(token):,}: <{token.name}> is never closed; it was left where it is."
-        for token in left[:1]
-    ]
+    return [f"Line {line(token):,}: <{token.name}> is never closed; it was left where it is." for token in left[:1]]
 
 
 #: Inline syntax of Markdown that needs no look-ahead; backquotes and brackets are handled separately.

@@ -139,9 +139,7 @@ class Sentence:
             self.text[first:last],
             tuple(replace(pair, first=pair.first - first, last=pair.last - first) for pair in pairs),
             tuple(replace(one, place=one.place - first) for one in breaks),
-            tuple(
-                (a - first, b - first) for a, b in _from(self.fixed, first, last, itemgetter(0)) if b <= last
-            ),
+            tuple((a - first, b - first) for a, b in _from(self.fixed, first, last, itemgetter(0)) if b <= last),
             self.escape,
             tuple(
                 (a - first, b - first, text)
@@ -206,10 +204,7 @@ class TextRun:
             if pair.first == pair.last:  # it encloses nothing
                 is_inside = first < pair.first < last or bool(around and around[-1][1] in inside)
             else:
-                is_inside = first <= pair.first < pair.last <= last and (pair.first, pair.last) != (
-                    first,
-                    last,
-                )
+                is_inside = first <= pair.first < pair.last <= last and (pair.first, pair.last) != (first, last)
             if is_inside:
                 inside.add(number)
             around.append((pair.closed, number))
@@ -314,13 +309,10 @@ def _covered(text: str, fixed: Sequence[Span]) -> str:
 class _Writer:
     """Puts the tags, breaks and hidden parts of a sentence into its answer."""
 
-    def __init__(
-        self, sentence: Sentence, answer: str, read: Read, links: Sequence[tuple[Span, Span]]
-    ) -> None:
+    def __init__(self, sentence: Sentence, answer: str, read: Read, links: Sequence[tuple[Span, Span]]) -> None:
         self.sentence, self.answer, self.read, self.links = sentence, answer, read, links
         self.special = [
-            (first, last, item if fixed else sentence.escape(item))
-            for first, last, item, fixed in read.marks(answer)
+            (first, last, item if fixed else sentence.escape(item)) for first, last, item, fixed in read.marks(answer)
         ]
         taken = set[int]()
         for one in sentence.breaks:
@@ -340,11 +332,7 @@ class _Writer:
     def _plain(self, first: int, last: int) -> str:
         parts, at = list[str](), first
         for start, end, text in self.special:
-            if (
-                first <= start
-                and (end <= last)
-                and (start < last or (start == end == last == len(self.answer)))
-            ):
+            if first <= start and (end <= last) and (start < last or (start == end == last == len(self.answer))):
                 parts += [self._words(at, start), text]
                 at = end
         return "".join([*parts, self._words(at, last)])
@@ -403,9 +391,7 @@ class _Writer:
         if not around or around[0] == (first, last):
             return None
         start, end = around[0]
-        before, inner, after = (
-            re.escape(text[slice(*span)]) for span in ((start, first), (first, last), (last, end))
-        )
+        before, inner, after = (re.escape(text[slice(*span)]) for span in ((start, first), (first, last), (last, end)))
         patterns = [rf"(?<!\w){before}({inner}){after}(?!\w)"]
         ordinal = before.isdigit() and inner.isalpha() and not after
         if ordinal:
@@ -413,9 +399,7 @@ class _Writer:
         elif before.isalpha() and inner.isdigit() and not after:
             patterns.append(rf"(?<=[^\W\d_])({inner})(?!\w)")
         for pattern in patterns:
-            there, here = (
-                [found.span(1) for found in re.finditer(pattern, one)] for one in (text, self.answer)
-            )
+            there, here = ([found.span(1) for found in re.finditer(pattern, one)] for one in (text, self.answer))
             if len(there) == len(here):
                 here = [here[there.index((first, last))]]
             share = start / max(1, len(text)) * len(self.answer)

@@ -125,9 +125,7 @@ def _quotations(text: str) -> list[Span]:
 def _trimmed(text: str, spans: list[Span]) -> list[Span]:
     """Leave out the white space around each span, and spans without anything else."""
     parts = ((first, last, text[first:last]) for first, last in spans)
-    return [
-        (last - len(part.lstrip()), first + len(part.rstrip())) for first, last, part in parts if part.strip()
-    ]
+    return [(last - len(part.lstrip()), first + len(part.rstrip())) for first, last, part in parts if part.strip()]
 
 
 def _ends(text: str, found: re.Match[str], rest: int, small: bool, first: int) -> bool:

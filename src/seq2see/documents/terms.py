@@ -40,14 +40,10 @@ class Glossary:
 
     def _add(self, term: str, target: str | None, where: str) -> None:
         if not isinstance(term, str) or not (target is None or isinstance(target, str)):
-            raise UserError(
-                f"{where} of `glossary` is {term!r:.40} → {target!r:.40}: two texts were expected."
-            )
+            raise UserError(f"{where} of `glossary` is {term!r:.40} → {target!r:.40}: two texts were expected.")
         term, target = fold(term), fold(target or "") or None
         if not any(map(str.isalnum, term)):
-            raise UserError(
-                f"{where} of `glossary` is {shown(term)}: a term with a letter or a digit was expected."
-            )
+            raise UserError(f"{where} of `glossary` is {shown(term)}: a term with a letter or a digit was expected.")
         if target == term:
             target = None
         key = term.casefold()
@@ -84,9 +80,7 @@ class Glossary:
     def _pattern(self) -> re.Pattern[str]:
         longest_first = sorted(self.terms, key=len, reverse=True)
         return re.compile(
-            "(?<!\\w)(?:"
-            + "|".join(re.escape(term).replace("\\ ", "\\s+") for term in longest_first)
-            + ")(?!\\w)",
+            "(?<!\\w)(?:" + "|".join(re.escape(term).replace("\\ ", "\\s+") for term in longest_first) + ")(?!\\w)",
             re.IGNORECASE,
         )
 

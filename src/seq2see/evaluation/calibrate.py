@@ -7,15 +7,7 @@ from collections.abc import Callable, Sequence
 from seq2see.config import DecodingConfig
 from seq2see.data.pairs import Pair
 from seq2see.decoding.engines import Engine
-from seq2see.evaluation.confidence import (
-    FEWEST,
-    GOOD_CHRF,
-    Confidence,
-    Measured,
-    figures_of,
-    fit,
-    probability,
-)
+from seq2see.evaluation.confidence import FEWEST, GOOD_CHRF, Confidence, Measured, figures_of, fit, probability
 from seq2see.evaluation.familiar import Familiar
 from seq2see.evaluation.metrics import sentence_chrf
 from seq2see.storage.folder import Tokenizers
@@ -26,9 +18,7 @@ FOLDS = 5
 HEADING = "## Confidence"
 THRESHOLDS = (0.5, 0.8, 0.9, 0.95, 0.99)
 
-Observed = tuple[
-    list[float], bool, bool
-]  # the figures of an answer, whether it is complete, whether it is right
+Observed = tuple[list[float], bool, bool]  # the figures of an answer, whether it is complete, whether it is right
 
 
 def observe(
@@ -54,19 +44,14 @@ def observe(
                 continue
             [best] = hypotheses
             answer, known = tokenizers.target.decode(best.ids), targets[texts[i]]
-            right = answer in known or (
-                chrf is not None and max(sentence_chrf(answer, one) for one in known) >= chrf
-            )
+            right = answer in known or (chrf is not None and max(sentence_chrf(answer, one) for one in known) >= chrf)
             found.append((figures_of(best.log_probabilities), best.finished, right))
         progress(len(found))
     return found
 
 
 def calibrated(
-    observed: Sequence[Observed],
-    others: Sequence[Observed] | None,
-    familiar: Familiar,
-    chrf: float | None,
+    observed: Sequence[Observed], others: Sequence[Observed] | None, familiar: Familiar, chrf: float | None
 ) -> Confidence | None:
     """Fit a confidence on some answers and measure it on others; None if there are too few to fit it.
 

@@ -55,9 +55,7 @@ class Measured:
     right: float  # share
     error: float  # expected calibration error
     bins: list[tuple[float, float, int]]  # mean confidence, share of right answers, count
-    risk: list[
-        tuple[float, float]
-    ]  # share of inputs answered, share of wrong ones among them; the surest first
+    risk: list[tuple[float, float]]  # share of inputs answered, share of wrong ones among them; the surest first
 
     @classmethod
     def of(cls, confidences: Sequence[float], right: Sequence[bool]) -> Measured:
@@ -105,12 +103,7 @@ class Confidence:
 
     def to_json(self) -> str:
         """Write confidence.json."""
-        form = {
-            "format": FORMAT,
-            **vars(self),
-            "measured": vars(self.measured),
-            "familiar": self.familiar.to_json(),
-        }
+        form = {"format": FORMAT, **vars(self), "measured": vars(self.measured), "familiar": self.familiar.to_json()}
         return json.dumps(form, ensure_ascii=False, indent=1) + "\n"
 
     @classmethod
@@ -140,12 +133,8 @@ class Confidence:
         except (TypeError, KeyError, ValueError, OverflowError):
             good = False
         if not good:
-            raise FolderError(
-                "confidence.json cannot be read: fit it again with `seq2see calibrate`, or delete it."
-            )
-        return cls(
-            form["criterion"], threshold, weights, fitted_on, measured, Familiar.of_json(form.get("familiar"))
-        )
+            raise FolderError("confidence.json cannot be read: fit it again with `seq2see calibrate`, or delete it.")
+        return cls(form["criterion"], threshold, weights, fitted_on, measured, Familiar.of_json(form.get("familiar")))
 
 
 def read_confidence(path: Path) -> Confidence | None:

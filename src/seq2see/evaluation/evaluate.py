@@ -76,8 +76,7 @@ class Evaluation:
             edits=sum(edit_distance(expected, given) for _, expected, given in misses),
             characters=sum(len(expected) for _, expected, _ in answers),
             token_edits=sum(
-                edit_distance(expected.split(separator), given.split(separator))
-                for _, expected, given in misses
+                edit_distance(expected.split(separator), given.split(separator)) for _, expected, given in misses
             ),
             expected_tokens=sum(len(expected.split(separator)) for _, expected, _ in answers),
             loss_total=loss_total,
@@ -125,9 +124,7 @@ class Evaluation:
         nearest = []
         for source, given in {source: given for source, _, given in self.answers}.items():
             cut = given.split(separator)
-            best = min(
-                targets[source], key=lambda one: (one != given, edit_distance(one.split(separator), cut))
-            )
+            best = min(targets[source], key=lambda one: (one != given, edit_distance(one.split(separator), cut)))
             nearest.append((source, best, given))
         return Evaluation.of(nearest, separator=separator)
 
@@ -188,9 +185,7 @@ class Evaluation:
             for place, change in differences(right, wrong):
                 counts[change] += 1
                 places[change].append((place + 0.5) / max(1, len(right)))
-        return [
-            Confusion(*change, count, sum(places[change]) / count) for change, count in counts.most_common()
-        ]
+        return [Confusion(*change, count, sum(places[change]) / count) for change, count in counts.most_common()]
 
     def add(self, other: Evaluation) -> None:
         """Add the scores of another part."""

@@ -60,9 +60,7 @@ class Comparison:
         return self.p_value < 0.05
 
 
-def compare_bleu(
-    a: Sequence[str], b: Sequence[str], references: Sequence[str], seed: int = 12345
-) -> Comparison:
+def compare_bleu(a: Sequence[str], b: Sequence[str], references: Sequence[str], seed: int = 12345) -> Comparison:
     """Compare two systems by BLEU with paired bootstrap resampling (Koehn, 2004)."""
     from sacrebleu.metrics.bleu import BLEU
 
@@ -79,9 +77,7 @@ def compare_bleu(
     return _compare("BLEU", statistics, of, f"BLEU|{metric.get_signature()}", seed)
 
 
-def compare_exact(
-    a: Sequence[str], b: Sequence[str], references: Sequence[str], seed: int = 12345
-) -> Comparison:
+def compare_exact(a: Sequence[str], b: Sequence[str], references: Sequence[str], seed: int = 12345) -> Comparison:
     """Compare two systems by the share of answers right to the letter, with paired bootstrap resampling."""
     statistics = [
         np.array([[given == expected] for given, expected in zip(answers, references, strict=True)])

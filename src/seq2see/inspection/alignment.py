@@ -25,9 +25,7 @@ from seq2see.tokenizers.tokenizer import BYTES, Tokenizer
 Span = tuple[int, int]  # first character, one past the last
 ROWS = 32  # pairs in one batch; the weights of every head of a layer are in memory at once
 CONTINUED = frozenset(BYTES[0x80:0xC0])  # bytes that continue a UTF-8 character
-LITTLE = (
-    0.01  # share of uniform attention added to the average, so that an answer of one token has an order, too
-)
+LITTLE = 0.01  # share of uniform attention added to the average, so that an answer of one token has an order, too
 WITHIN_WORDS = "'’"  # signs that are part of a word if letters are on both sides
 
 
@@ -57,10 +55,7 @@ class Alignment:
 
     def words(self) -> list[tuple[str, str]]:
         """The links as words: (of the source, of the target)."""
-        return [
-            (self.source[slice(*link.source_span)], self.target[slice(*link.target_span)])
-            for link in self.links
-        ]
+        return [(self.source[slice(*link.source_span)], self.target[slice(*link.target_span)]) for link in self.links]
 
 
 def align(
@@ -132,9 +127,7 @@ def _words(tokenizer: Tokenizer, text: str, tokens: Sequence[Span]) -> list[Span
     """
     if tokenizer.kind == "words" or tokenizer.separator is not None:
         between = tokenizer.separator
-        return [
-            (last - len(text[first:last].lstrip(between)), last) for first, last in tokens if last > first
-        ]
+        return [(last - len(text[first:last].lstrip(between)), last) for first, last in tokens if last > first]
     if tokenizer.kind == "characters" and " " not in (tokenizer.letters or " "):
         return [(place, place + 1) for place in range(len(text))]
     return words_of(text)

@@ -13,20 +13,7 @@ from matplotlib.axes import Axes
 from matplotlib.patches import Circle, FancyBboxPatch
 
 from seq2see.config import ModelConfig
-from seq2see.inspection.style import (
-    FAINT,
-    INK,
-    MIST,
-    PAPER,
-    SMALL,
-    SOFT,
-    TEXT,
-    TINY,
-    Point,
-    canvas,
-    line,
-    tint,
-)
+from seq2see.inspection.style import FAINT, INK, MIST, PAPER, SMALL, SOFT, TEXT, TINY, Point, canvas, line, tint
 
 ATTENTION, NORM, FEED_FORWARD, EMBEDDING, LINEAR, SOFTMAX, FRAME = (
     tint("#E69F00", 0.38),
@@ -54,9 +41,7 @@ def _box(
     shift = 0.095 if detail else 0.0
     ax.text(x, middle + shift, text, ha="center", va="center", fontsize=TEXT, color=INK, zorder=5)
     if detail:
-        ax.text(
-            x, middle - 0.125, detail, ha="center", va="center", fontsize=TINY, color=INK, alpha=0.8, zorder=5
-        )
+        ax.text(x, middle - 0.125, detail, ha="center", va="center", fontsize=TINY, color=INK, alpha=0.8, zorder=5)
     return patch
 
 
@@ -134,9 +119,7 @@ def _sublayer(
         return add + 0.11
     norm = bottom + BOX + 0.16
     line(ax, [(x, bottom + BOX), (x, norm)], arrow=False)
-    line(
-        ax, [(x, branch), (outside, branch), (outside, norm + LOW / 2), (x + side * WIDE / 2, norm + LOW / 2)]
-    )
+    line(ax, [(x, branch), (outside, branch), (outside, norm + LOW / 2), (x + side * WIDE / 2, norm + LOW / 2)])
     _box(ax, x, norm, WIDE, LOW, "Add & Norm", NORM)
     return norm + LOW
 
@@ -163,9 +146,7 @@ def _positions(ax: Axes, x: float, y: float, side: int, config: ModelConfig) -> 
     _note(ax, centre + side * 0.25, y, kind, "right" if side < 0 else "left")
 
 
-def _entrance(
-    ax: Axes, x: float, side: int, label: str, name: str, vocabulary: int, config: ModelConfig
-) -> float:
+def _entrance(ax: Axes, x: float, side: int, label: str, name: str, vocabulary: int, config: ModelConfig) -> float:
     """Draw the input of a stack: embedding plus positions; return where the line ends."""
     ax.text(x, 0.20, label, ha="center", va="center", fontsize=TEXT, color=INK)
     line(ax, [(x, 0.32), (x, 0.55)])
@@ -206,9 +187,7 @@ def plot_architecture(config: ModelConfig, ax: Axes | None = None) -> Axes:
     memory_top = _last_norm(ax, left, y, top, pre)
     line(ax, [(left, y), (left, top)], arrow=False)
 
-    y = _entrance(
-        ax, right, 1, "Outputs (shifted right)", "Output Embedding", config.target_vocabulary, config
-    )
+    y = _entrance(ax, right, 1, "Outputs (shifted right)", "Output Embedding", config.target_vocabulary, config)
     line(ax, [(right, y), (right, floor)], arrow=False)
     y = _sublayer(ax, right, floor, 1, pre, "Masked Multi-Head Attention", attention)
     turn = (left + right) / 2
@@ -298,9 +277,7 @@ def plot_attention_block(config: ModelConfig, ax: Axes | None = None) -> Axes:
     return ax
 
 
-def _deck(
-    ax: Axes, x: float, y: float, width: float, height: float, text: str, colour: str, cards: int
-) -> None:
+def _deck(ax: Axes, x: float, y: float, width: float, height: float, text: str, colour: str, cards: int) -> None:
     """Draw a box as the first of several, one behind the other."""
     for card in reversed(range(cards)):
         shift = 0.3 * card / max(1, cards - 1)

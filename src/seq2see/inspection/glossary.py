@@ -46,13 +46,7 @@ _EMBEDDING = (
     ("scaled", "√d·E[x]", "… T D", "The embedding times √d_model, where the model scales it.", "3.4"),
     ("positions", "PE", "T D", "The encoding of each position.", "3.5"),
     ("sum", "X", "… T D", "Token plus position: what layer 0 reads.", "3.5"),
-    (
-        "normed",
-        "LN(X)",
-        "… T D",
-        "Token plus position, normalised: what layer 0 reads in such a model.",
-        "3.5",
-    ),
+    ("normed", "LN(X)", "… T D", "Token plus position, normalised: what layer 0 reads in such a model.", "3.5"),
 )
 
 _ATTENTION = (

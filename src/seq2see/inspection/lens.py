@@ -28,10 +28,7 @@ def logit_lens(trace: Trace) -> list[Layer]:
     decoder, output = trace.transformer.decoder, trace.transformer.output
     count = len(decoder.layers)
     read = "normed" if trace.transformer.config.embedding_norm else "sum"  # what layer 0 reads
-    names = [
-        f"decoder.embedding.{read}",
-        *(f"decoder.layers.{n}.feed_forward_norm.out" for n in range(count)),
-    ]
+    names = [f"decoder.embedding.{read}", *(f"decoder.layers.{n}.feed_forward_norm.out" for n in range(count))]
     found = []
     for after, name in zip([None, *range(count)], names, strict=True):
         logits = output(decoder.norm(trace[name])).float()  # (T, V)

@@ -104,9 +104,7 @@ def _numbers(ax: Axes, values: Array, size: float = SMALL) -> None:
         ax.text(column, row, as_number(value, digits), ha="center", va="center", fontsize=size, color=colour)
 
 
-def _sized(
-    ax: Axes | None, queries: Sequence[str], keys: Sequence[str], cell: float, size: float = SMALL
-) -> Axes:
+def _sized(ax: Axes | None, queries: Sequence[str], keys: Sequence[str], cell: float, size: float = SMALL) -> Axes:
     """Return the given Axes, or a new one with cells of about this many inches and room for the labels."""
     if ax is not None:
         return ax
@@ -116,17 +114,11 @@ def _sized(
 
 
 def plot_attention(
-    weights: ArrayLike,
-    queries: Sequence[str],
-    keys: Sequence[str],
-    numbers: bool = False,
-    ax: Axes | None = None,
+    weights: ArrayLike, queries: Sequence[str], keys: Sequence[str], numbers: bool = False, ax: Axes | None = None
 ) -> Axes:
     """Draw one head's attention weights (T, S): each row is a query and sums to 1 (section 3.2.1)."""
     values = as_array(weights)
-    shrunk = max(
-        0.12, min(0.3, 8 / max(values.shape))
-    )  # a large matrix gets smaller cells, so that it fits on a page
+    shrunk = max(0.12, min(0.3, 8 / max(values.shape)))  # a large matrix gets smaller cells, so that it fits on a page
     ax = _sized(ax, queries, keys, 0.38 if numbers else shrunk)
     _heatmap(ax, values, MAGNITUDE, Normalize(0, 1))
     _label_tokens(ax, queries, keys)
@@ -140,11 +132,7 @@ def plot_attention(
 
 
 def plot_scores(
-    scores: ArrayLike,
-    queries: Sequence[str],
-    keys: Sequence[str],
-    label: str = "q · k",
-    ax: Axes | None = None,
+    scores: ArrayLike, queries: Sequence[str], keys: Sequence[str], label: str = "q · k", ax: Axes | None = None
 ) -> Axes:
     """Draw the grid of dot products (T, S) with the number in each cell. Masked cells, −∞, are hatched."""
     values = as_array(scores)
@@ -163,9 +151,7 @@ def plot_scores(
 def _hatch(ax: Axes, cells: np.ndarray[Any, Any]) -> None:
     for row, column in np.argwhere(cells):
         ax.add_patch(
-            Rectangle(
-                (column - 0.5, row - 0.5), 1, 1, facecolor=MIST, edgecolor=FAINT, hatch="////", linewidth=0
-            )
+            Rectangle((column - 0.5, row - 0.5), 1, 1, facecolor=MIST, edgecolor=FAINT, hatch="////", linewidth=0)
         )
 
 
@@ -199,8 +185,7 @@ def plot_attention_grid(weights: ArrayLike, queries: Sequence[str], keys: Sequen
     cell = 0.15
     width, height = max(1.0, S * cell), max(1.0, T * cell)
     figure = new_figure(
-        heads * (width + 0.2) + longest(queries, TINY) + 0.95,
-        layers * (height + 0.2) + longest(keys, TINY) + 0.45,
+        heads * (width + 0.2) + longest(queries, TINY) + 0.95, layers * (height + 0.2) + longest(keys, TINY) + 0.45
     )
     all_axes = figure.subplots(layers, heads, squeeze=False)
     for (layer, head), ax in np.ndenumerate(all_axes):
@@ -217,11 +202,7 @@ def plot_attention_grid(weights: ArrayLike, queries: Sequence[str], keys: Sequen
 
 
 def plot_attention_lines(
-    weights: ArrayLike,
-    queries: Sequence[str],
-    keys: Sequence[str],
-    query: int | None = None,
-    ax: Axes | None = None,
+    weights: ArrayLike, queries: Sequence[str], keys: Sequence[str], query: int | None = None, ax: Axes | None = None
 ) -> Axes:
     """Draw the heads (H, T, S) as lines from queries on the left to keys on the right, like the paper's appendix.
 
@@ -247,9 +228,7 @@ def plot_attention_lines(
         ink = readable_on(to_rgba(colour))
         ax.text(x, height - 0.21, str(head), ha="center", va="center", fontsize=TINY, color=ink)
     for index, token in enumerate(queries):
-        ink, weight = (
-            (INK, "normal") if query is None else (INK, "bold") if index == query else (SOFT, "normal")
-        )
+        ink, weight = (INK, "normal") if query is None else (INK, "bold") if index == query else (SOFT, "normal")
         place = (left - 0.08, at(index))
         ax.text(*place, as_text(token), ha="right", va="center", fontsize=TEXT, color=ink, fontweight=weight)
     for index, token in enumerate(keys):
@@ -297,9 +276,7 @@ def plot_position_curves(
     width = values.shape[1]
     at = np.arange(len(values)) if positions is None else as_array(positions)
     if dimensions is None:
-        dimensions = sorted(
-            {min(width - 1, 2 * round(width * share / 2)) for share in (0, 1 / 8, 1 / 4, 3 / 8)}
-        )
+        dimensions = sorted({min(width - 1, 2 * round(width * share / 2)) for share in (0, 1 / 8, 1 / 4, 3 / 8)})
     ax = dress(ax or new_axes(6.2, 3.0), grid=True)
     for dimension, colour in zip(dimensions, categories(len(dimensions)), strict=True):
         ax.plot(at, values[:, dimension], color=colour, linewidth=1.5, label=f"dimension {dimension}")
@@ -345,9 +322,7 @@ def plot_training(lines: Sequence[Mapping[str, float]]) -> Figure:
         (matches, "exact_match", "exact match", CATEGORIES[2]),
     ):
         values = [record[key] for record in lines]
-        dress(ax, grid=True).plot(
-            steps, values, color=colour, linewidth=1.6, marker="o", markersize=2.5, label=name
-        )
+        dress(ax, grid=True).plot(steps, values, color=colour, linewidth=1.6, marker="o", markersize=2.5, label=name)
     losses.set_yscale("log")
     losses.yaxis.set_major_locator(_log_ticks(*losses.get_ylim()))
     _plain_log(losses)

@@ -24,9 +24,7 @@ def plot_reliability(confidence: Confidence) -> Figure:
     dress(by_confidence, grid=True)
     by_confidence.set(xlim=(-0.03, 1.03), ylim=(-0.03, 1.03))
     by_confidence.set_xlabel("confidence")
-    by_confidence.set_ylabel(
-        "right" if confidence.criterion == "exact" else f"chrF ≥ {confidence.threshold:g}"
-    )
+    by_confidence.set_ylabel("right" if confidence.criterion == "exact" else f"chrF ≥ {confidence.threshold:g}")
     by_confidence.set_title(
         f"expected calibration error {measured.error:.1%}, {measured.pairs:,} answers",
         loc="left",

@@ -22,9 +22,7 @@ class Sharpness:
 
     source: list[str]  # tokens attended to
     target: list[str]  # tokens written, one for each row
-    tokens: dict[
-        str, list[list[float]]
-    ]  # for each attention, layer and head: over how many tokens it spreads
+    tokens: dict[str, list[list[float]]]  # for each attention, layer and head: over how many tokens it spreads
     cross: list[list[float]]  # target × source: the mean of all heads of all decoder layers
 
 

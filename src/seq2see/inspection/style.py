@@ -124,9 +124,7 @@ def as_text(token: str) -> str:
 
 def text_width(token: str, size: float = TEXT) -> float:
     """Return the width of a token as shown, in inches."""
-    width: float = text_to_path.get_text_width_height_descent(
-        as_text(token), FontProperties(size=size), False
-    )[0]
+    width: float = text_to_path.get_text_width_height_descent(as_text(token), FontProperties(size=size), False)[0]
     return width / 72
 
 

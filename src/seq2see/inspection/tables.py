@@ -77,9 +77,7 @@ def tables_of(trace: Trace, name: str) -> list[Table]:
     if "H" in letters:
         axis = letters.index("H")
         rows, columns = (labels for index, labels in enumerate(axes) if index != axis)
-        return [
-            Table(name, head, rows, columns, values.take(head, axis)) for head in range(values.shape[axis])
-        ]
+        return [Table(name, head, rows, columns, values.take(head, axis)) for head in range(values.shape[axis])]
     if values.ndim == 1:
         return [Table(name, None, axes[0], ["id"], values[:, None])]
     return [Table(name, None, axes[0], axes[1], values)]
@@ -111,11 +109,7 @@ def print_table(console: Console, table: Table) -> None:
         widths = [max(map(len, column)) + 1 for column in zip(columns, *cells, strict=True)]
         if first + sum(widths) <= console.width:
             break
-    fitting = (
-        max(1, (console.width - first) // max(widths))
-        if first + sum(widths) > console.width
-        else len(columns)
-    )
+    fitting = max(1, (console.width - first) // max(widths)) if first + sum(widths) > console.width else len(columns)
     for start in range(0, len(columns), fitting):
         block = slice(start, start + fitting)
         grid = RichTable(box=SIMPLE_HEAD, padding=0, pad_edge=False)
@@ -297,7 +291,4 @@ def _result(sum_: str, computed: float, recorded: float) -> list[str]:
     """End a step with its result. The model recorded the same number, unless an edit has replaced it."""
     if recorded == computed or abs(recorded - computed) <= 1e-5 * max(1.0, abs(recorded)):
         return [f"   {sum_} = {recorded:.6f}"]
-    return [
-        f"   {sum_} = {computed:.6f}",
-        f"   but an edit has put another number in its place: {recorded:.6f}",
-    ]
+    return [f"   {sum_} = {computed:.6f}", f"   but an edit has put another number in its place: {recorded:.6f}"]

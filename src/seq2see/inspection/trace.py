@@ -155,11 +155,7 @@ class TakeOver:
         if self.row is None:
             to, of = slice(rows), slice(rows)
         else:
-            of = (
-                slice(self.from_row, self.from_row + 1)
-                if self.from_row is not None
-                else slice(self.row, self.row + 1)
-            )
+            of = slice(self.from_row, self.from_row + 1) if self.from_row is not None else slice(self.row, self.row + 1)
             to = slice(self.row, self.row + 1)
             if to.start >= here.shape[-2] or of.start >= there.shape[-2]:
                 return x
@@ -233,9 +229,7 @@ def _edited(path: str, x: Tensor, replacement: Edit) -> Tensor:
     except (IndexError, RuntimeError, TypeError) as error:
         hint = ""
         if path.startswith("decoder.") or path == "logits":
-            hint = (
-                " A free answer grows by one position a step; with `target` all positions are there at once."
-            )
+            hint = " A free answer grows by one position a step; with `target` all positions are there at once."
         raise UserError(
             f"The edit of {path!r} does not fit its value, which is of shape {tuple(x.shape)}: {error}.{hint}"
         ) from error
@@ -403,9 +397,7 @@ def ruled(
 
 def _check_choices(trace: Trace, logits: Tensor) -> None:
     """Refuse an edit if the logits of the final run, (T, V), would choose another answer."""
-    logits = ruled(
-        logits, trace.transformer, trace.tokenizers, trace.source_ids, trace.output_ids, trace.rules
-    )
+    logits = ruled(logits, trace.transformer, trace.tokenizers, trace.source_ids, trace.output_ids, trace.rules)
     chosen = logits.gather(1, torch.tensor(trace.output_ids, device=logits.device)[:, None])[:, 0]  # (T,)
     other = (logits.amax(-1) - chosen > TIE).nonzero()[:, 0].tolist()
     if other:

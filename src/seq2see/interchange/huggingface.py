@@ -56,9 +56,7 @@ LARGEST_CARD = 2**16  # characters of a README that are searched for the licence
 HALVES = ("encoder", "decoder")
 OUTPUT, BIAS = "lm_head.weight", "final_logits_bias"
 SKIPPED = 2  # unused first rows of BART's learned positions; Blenderbot has none
-RELATIVE = (
-    "relative positions and norms without mean and bias{}, unlike the paper's model; CTranslate2 can run it"
-)
+RELATIVE = "relative positions and norms without mean and bias{}, unlike the paper's model; CTranslate2 can run it"
 SPARSE = "attention to only a part of the text; for shorter texts, import a model of the family {}"
 #: Known families that cannot be imported: what is different, and what to use instead.
 REFUSED = {
@@ -212,14 +210,10 @@ def _number(config: dict[str, Any], name: str) -> int:
 
 def _model(config: dict[str, Any], family: str, same: tuple[bool, bool]) -> ModelConfig:
     """Return the shape of a model; ``same``: whether both halves share a table, and whether the output shares it."""
-    heads = one_number_of_heads(
-        _number(config, "encoder_attention_heads"), _number(config, "decoder_attention_heads")
-    )
+    heads = one_number_of_heads(_number(config, "encoder_attention_heads"), _number(config, "decoder_attention_heads"))
     activation = config.get("activation_function", "gelu")
     if not isinstance(activation, str) or activation not in ACTIVATIONS:
-        raise FolderError(
-            f"The activation {brief(activation)} is not supported. Supported: {', '.join(ACTIVATIONS)}."
-        )
+        raise FolderError(f"The activation {brief(activation)} is not supported. Supported: {', '.join(ACTIVATIONS)}.")
     if config.get("is_gated_act"):
         raise FolderError("config.json asks for a gated feed-forward network, which is not supported.")
     if (tied := config.get("tie_word_embeddings")) not in (None, True, False):
@@ -284,9 +278,7 @@ def _decoding(generation: dict[str, Any], model: ModelConfig) -> tuple[DecodingC
     ends = ids_of(generation, "eos_token_id")
     words = generation.get("bad_words_ids") or []
     if not isinstance(words, list) or not all(isinstance(word, list) for word in words):
-        raise FolderError(
-            f"The generation settings have bad_words_ids = {brief(words)}: lists of ids were expected."
-        )
+        raise FolderError(f"The generation settings have bad_words_ids = {brief(words)}: lists of ids were expected.")
     out = {
         number
         for word in words
@@ -308,11 +300,7 @@ def _decoding(generation: dict[str, Any], model: ModelConfig) -> tuple[DecodingC
     forced = ids_of(generation, "forced_eos_token_id")
     if forced and forced != ends[:1]:
         missing.append(f"forced_eos_token_id = {brief(generation['forced_eos_token_id'])}")
-    notes = (
-        [f"Not followed, since the search does not have these settings: {', '.join(missing)}."]
-        if missing
-        else []
-    )
+    notes = [f"Not followed, since the search does not have these settings: {', '.join(missing)}."] if missing else []
     # ``generate`` counts the start token of the decoder, too.
     longest = _setting(generation, "max_new_tokens", 0) or max(1, _setting(generation, "max_length", 20) - 1)
     shortest = _setting(generation, "min_new_tokens", 0) or max(0, _setting(generation, "min_length", 0) - 1)

@@ -12,15 +12,7 @@ from tokenizers import Tokenizer as Engine
 
 from seq2see.errors import FolderError, UserError, shown, suggest
 from seq2see.interchange import languages
-from seq2see.interchange.imported import (
-    LARGEST_LIST,
-    brief,
-    fitting,
-    foreign,
-    foreign_lines,
-    ids_of,
-    read_json,
-)
+from seq2see.interchange.imported import LARGEST_LIST, brief, fitting, foreign, foreign_lines, ids_of, read_json
 from seq2see.storage.folder import Tokenizers
 from seq2see.tokenizers import sentencepiece
 from seq2see.tokenizers.tokenizer import Tokenizer, read_engine
@@ -50,12 +42,7 @@ def tokenizers_of(
     ends = [_end(about, engines[0]) or token("eos_token_id", 0), token("eos_token_id", 1)]
     pads = [token("pad_token_id", side) for side in (0, 1)]
     start = next(
-        (
-            token(key, 1)
-            for key in ("decoder_start_token_id", "bos_token_id")
-            if settings.get(key) is not None
-        ),
-        "",
+        (token(key, 1) for key in ("decoder_start_token_id", "bos_token_id") if settings.get(key) is not None), ""
     )
     forced = [token("forced_bos_token_id", 1)] if settings.get("forced_bos_token_id") is not None else []
     source, target = _languages(family, about, settings, names, engines, languages)
@@ -121,11 +108,7 @@ def _languages(
             )
         return [], []
     forced = settings.get("forced_bos_token_id")
-    if (
-        family == "mbart"
-        and forced is None
-        and settings.get("decoder_start_token_id") != settings.get("eos_token_id")
-    ):
+    if family == "mbart" and forced is None and settings.get("decoder_start_token_id") != settings.get("eos_token_id"):
         forced = settings.get("decoder_start_token_id")
     if not given[1] and type(forced) is int and forced in names[1]:
         given[1] = names[1][forced]
@@ -140,10 +123,7 @@ def _languages(
 #: The languages that follow the pieces of a SentencePiece model, by the class of the tokenizer.
 SPM_LANGUAGES = {"Nllb": languages.NLLB, "MBart50": languages.MBART50, "PLBart": languages.PLBART}
 #: How a token of a language is written: in M2M100, in Marian, in mBART, in NLLB.
-MARKED, BARE = (
-    re.compile(r"__\w{1,20}__|>>[^<>\s]{1,20}<<"),
-    re.compile(r"[a-z]{2}_[A-Z]{2}|[a-z]{3}_[A-Z][a-z]{3}"),
-)
+MARKED, BARE = (re.compile(r"__\w{1,20}__|>>[^<>\s]{1,20}<<"), re.compile(r"[a-z]{2}_[A-Z]{2}|[a-z]{3}_[A-Z][a-z]{3}"))
 
 
 def _known(engine: Engine) -> list[str]:
@@ -173,13 +153,7 @@ def _some(known: list[str]) -> str:
 
 
 def _with_languages(
-    names: list[str],
-    last: list[str],
-    about: dict[str, Any],
-    path: Path,
-    size: int,
-    lists: list[list[str]],
-    spare: int,
+    names: list[str], last: list[str], about: dict[str, Any], path: Path, size: int, lists: list[list[str]], spare: int
 ) -> list[str]:
     """Append the languages, then ``last``, to the names, in the order of their ids. The ids must be certain.
 
@@ -189,8 +163,7 @@ def _with_languages(
     told = _told_ids(about, path)
     if {*told.values()} - {"<mask>"} and min(told) >= len(names) and max(told) < size:
         return [
-            told.get(number, f"unused {number}") if number >= len(names) else names[number]
-            for number in range(size)
+            told.get(number, f"unused {number}") if number >= len(names) else names[number] for number in range(size)
         ]
     listed = _special(about, path)
     for codes in (*lists, listed):
@@ -208,9 +181,7 @@ def _with_languages(
 def _told_ids(about: dict[str, Any], path: Path) -> dict[int, str]:
     """Return the ids of languages that the folder states."""
     file = path / "added_tokens.json"
-    found: dict[Any, Any] = (
-        {number: name for name, number in read_json(file).items()} if file.is_file() else {}
-    )
+    found: dict[Any, Any] = {number: name for name, number in read_json(file).items()} if file.is_file() else {}
     decoder = about.get("added_tokens_decoder")
     for number, entry in decoder.items() if isinstance(decoder, dict) else ():
         if isinstance(entry, dict) and number.isdecimal() and len(number) < 10:
@@ -250,9 +221,7 @@ def _engines(path: Path, family: str, about: dict[str, Any], sizes: tuple[int, i
         told = about.get("num_madeup_words", M2M100_SPARE)
         names = _listed(path / "vocab.json")
         if len(names) < size:
-            names = _with_languages(
-                names, [], about, path, size, known_lists, told if type(told) is int else 0
-            )
+            names = _with_languages(names, [], about, path, size, known_lists, told if type(told) is int else 0)
     elif family == "pegasus":
         # The first ids are for the masks of training. The pieces follow.
         masked = ["<mask_1>", "<mask_2>", *(f"<unk_{number}>" for number in range(2, 103))]
@@ -297,9 +266,7 @@ def _spm(path: Path) -> sentencepiece.SentencePiece:
     for name in ("sentencepiece.bpe.model", "spiece.model", "sentencepiece.model"):
         if (path / name).is_file():
             return sentencepiece.read(foreign(path / name, LARGEST_LIST))
-    raise FolderError(
-        f"{path.name} has no tokenizer: neither tokenizer.json nor a SentencePiece model was found."
-    )
+    raise FolderError(f"{path.name} has no tokenizer: neither tokenizer.json nor a SentencePiece model was found.")
 
 
 def _marian(path: Path, about: dict[str, Any], sizes: tuple[int, int]) -> list[Engine]:
@@ -339,9 +306,7 @@ def _bpe(path: Path, ids: dict[str, int], **settings: Any) -> Engine:
     try:
         return Engine(models.BPE(ids, known, **settings))
     except Exception as error:  # the library raises bare Exception
-        raise FolderError(
-            f"The vocabulary and merges.txt cannot be read ({shown(str(error), 100)})."
-        ) from None
+        raise FolderError(f"The vocabulary and merges.txt cannot be read ({shown(str(error), 100)}).") from None
 
 
 def _byte_level(path: Path, about: dict[str, Any], size: int) -> Engine:
@@ -353,19 +318,10 @@ def _byte_level(path: Path, about: dict[str, Any], size: int) -> Engine:
     engine.decoder = decoders.ByteLevel()
     given = [about.get(f"{kind}_token") for kind in ("bos", "pad", "eos", "unk", "mask")]
     named = [one.get("content") if isinstance(one, dict) else one for one in given]
-    names = [
-        "<s>",
-        "<pad>",
-        "</s>",
-        "<unk>",
-        *_special(about, path),
-        *(one for one in named if isinstance(one, str)),
-    ]
+    names = ["<s>", "<pad>", "</s>", "<unk>", *_special(about, path), *(one for one in named if isinstance(one, str))]
     names = [name for name in dict.fromkeys(names) if name in ids or name in _special(about, path)]
     engine.add_special_tokens([AddedToken(name, normalized=False) for name in names if name != "<mask>"])
-    engine.add_special_tokens(
-        [AddedToken("<mask>", normalized=False, lstrip=True)] if "<mask>" in ids else []
-    )
+    engine.add_special_tokens([AddedToken("<mask>", normalized=False, lstrip=True)] if "<mask>" in ids else [])
     return engine
 
 
@@ -375,10 +331,7 @@ def _word_ends(path: Path, side: str, size: int) -> Engine:
     names = _listed(file)
     fitting(len(names), size, file.name)
     engine = _bpe(
-        path,
-        {name: number for number, name in enumerate(names)},
-        unk_token="<unk>",
-        end_of_word_suffix="</w>",
+        path, {name: number for number, name in enumerate(names)}, unk_token="<unk>", end_of_word_suffix="</w>"
     )
     engine.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     engine.decoder = decoders.BPEDecoder(suffix="</w>")

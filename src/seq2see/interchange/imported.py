@@ -105,13 +105,9 @@ def check(found: Imported) -> str:
                 "expected."
             )
         if tensor.dtype not in (torch.float32, torch.float16, torch.bfloat16):
-            raise FolderError(
-                f"The weights for {name} are {tensor.dtype}: 16-bit or 32-bit floats were expected."
-            )
+            raise FolderError(f"The weights for {name} are {tensor.dtype}: 16-bit or 32-bit floats were expected.")
         if tensor.untyped_storage().nbytes() < tensor.numel() * tensor.element_size():
-            raise FolderError(
-                f"There are fewer weights for {name} than its shape requires: the file is damaged."
-            )
+            raise FolderError(f"There are fewer weights for {name} than its shape requires: the file is damaged.")
     for name, tensor in found.weights.items():
         if name not in expected:
             raise FolderError(f"The model has weights that this architecture does not have: {shown(name)}.")
@@ -254,11 +250,7 @@ class Renamed(Mapping[str, Tensor]):
             return self
         other = "decoder" if half == "encoder" else "encoder"
         _expect(self, f"{other}.layers.0.feed_forward.w_1.weight", (config.d_ff, config.d_model))
-        shapes = {
-            "w_1.weight": (size, config.d_model),
-            "w_1.bias": (size,),
-            "w_2.weight": (config.d_model, size),
-        }
+        shapes = {"w_1.weight": (size, config.d_model), "w_1.bias": (size,), "w_2.weight": (config.d_model, size)}
         filled = {
             name: partial(_filled, self, name, shapes[kind], config.d_ff - size)
             for name in self.readers

@@ -126,6 +126,4 @@ def _same_positions(table: Tensor, config: ModelConfig) -> None:
 
     ours = table_of(len(table), config.d_model, config.positions)
     if table.shape != ours.shape or (table.float() - ours).abs().max() > 1e-3:
-        raise FolderError(
-            "The position table does not contain the sines and cosines of this family of models."
-        )
+        raise FolderError("The position table does not contain the sines and cosines of this family of models.")

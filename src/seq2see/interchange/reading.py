@@ -22,26 +22,12 @@ from seq2see.interchange.legacy.marian import is_marian, read_marian
 
 HUB = "hf:"
 #: The files of a repository that are downloaded: no code, and no weights of other frameworks.
-FILES = [
-    "*.json",
-    "*.safetensors",
-    "pytorch_model*.bin",
-    "*.spm",
-    "*.model",
-    "merges.txt",
-    "vocab.txt",
-    "README.md",
-]
+FILES = ["*.json", "*.safetensors", "pytorch_model*.bin", "*.spm", "*.model", "merges.txt", "vocab.txt", "README.md"]
 
 
-def import_model(
-    source: str, out: Path | None = None, languages: Languages = (None, None)
-) -> tuple[Path, list[str]]:
+def import_model(source: str, out: Path | None = None, languages: Languages = (None, None)) -> tuple[Path, list[str]]:
     """Read a model of another library and write a model folder; return its path, and notes for the user."""
-    name = (
-        re.sub(r"[^\w.-]+", "-", Path(source.removeprefix(HUB)).name.removesuffix(".argosmodel"))
-        or "imported"
-    )
+    name = re.sub(r"[^\w.-]+", "-", Path(source.removeprefix(HUB)).name.removesuffix(".argosmodel")) or "imported"
     out = out or Path(name)
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise UserError(f"{out} exists already: name a new folder with --out.")

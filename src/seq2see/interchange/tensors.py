@@ -81,18 +81,14 @@ def of_folder(path: Path) -> Mapping[str, Tensor]:
         index = path / f"{name}.index.json"
         if index.is_file():
             homes = read_json(index).get("weight_map")
-            if not isinstance(homes, dict) or not all(
-                isinstance(home, str) and home for home in homes.values()
-            ):
+            if not isinstance(homes, dict) or not all(isinstance(home, str) and home for home in homes.values()):
                 raise FolderError(f"{index.name} has no weight_map: download it again.")
             files = [path / Path(home).name for home in sorted(set(homes.values()))]
             for file in files:
                 if not file.is_file():
                     raise FolderError(f"{path.name} has no {shown(file.name)}: the folder is incomplete.")
             return _files(files)
-    raise FolderError(
-        f"{path.name} has no weights: neither model.safetensors nor pytorch_model.bin was found."
-    )
+    raise FolderError(f"{path.name} has no weights: neither model.safetensors nor pytorch_model.bin was found.")
 
 
 def _files(paths: list[Path]) -> Mapping[str, Tensor]:

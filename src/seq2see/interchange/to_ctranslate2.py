@@ -11,12 +11,7 @@ from pathlib import Path
 
 import ctranslate2
 import numpy as np
-from ctranslate2.specs import (
-    TransformerSpec,
-    attention_spec,
-    common_spec,
-    transformer_spec,
-)
+from ctranslate2.specs import TransformerSpec, attention_spec, common_spec, transformer_spec
 from torch import Tensor, nn
 
 from seq2see.config import DecodingConfig, ModelConfig
@@ -151,17 +146,13 @@ def _embedding(
     positions.encodings = _numbers(module.positions)
 
 
-def _self_attention(
-    spec: attention_spec.MultiHeadAttentionSpec, module: MultiHeadAttention, norm: AddNorm
-) -> None:
+def _self_attention(spec: attention_spec.MultiHeadAttentionSpec, module: MultiHeadAttention, norm: AddNorm) -> None:
     _linear(spec.linear[0], module.w_q, module.w_k, module.w_v)
     _linear(spec.linear[1], module.w_o)
     _norm(spec.layer_norm, norm.norm)
 
 
-def _cross_attention(
-    spec: attention_spec.MultiHeadAttentionSpec, module: MultiHeadAttention, norm: AddNorm
-) -> None:
+def _cross_attention(spec: attention_spec.MultiHeadAttentionSpec, module: MultiHeadAttention, norm: AddNorm) -> None:
     _linear(spec.linear[0], module.w_q)
     _linear(spec.linear[1], module.w_k, module.w_v)
     _linear(spec.linear[2], module.w_o)
@@ -257,11 +248,7 @@ def _write(
 
 
 def _compare(
-    engine: CTranslate2Engine,
-    ours: list[Hypothesis],
-    sources: list[list[int]],
-    rules: DecodingConfig,
-    exact: bool,
+    engine: CTranslate2Engine, ours: list[Hypothesis], sources: list[list[int]], rules: DecodingConfig, exact: bool
 ) -> Parity:
     """Compare greedy answers, and the log-probabilities on ours; where it must be exact, a difference is an error."""
     theirs = [hypotheses[0] for hypotheses in engine.search(sources, rules)]
@@ -273,10 +260,7 @@ def _compare(
         same_tokens += sum(x == y for x, y in zip(a.ids, b.ids, strict=False))
         parting = next((t for t, (x, y) in enumerate(zip(a.ids, b.ids, strict=False)) if x != y), None)
         # If two tokens are equally likely up to rounding, either is right.
-        tie = (
-            parting is not None
-            and abs(a.log_probabilities[parting] - b.log_probabilities[parting]) < TOLERANCE
-        )
+        tie = parting is not None and abs(a.log_probabilities[parting] - b.log_probabilities[parting]) < TOLERANCE
         if exact and (not max(differences) < TOLERANCE or (a.ids != b.ids and not tie)):
             raise FolderError(
                 f"The converted model does not answer like this one on input {number} of {len(ours)} (log-probabilities "

@@ -38,12 +38,7 @@ NEVER = -1e9  # the bias of a row that stands for no token
 
 
 def export(
-    out: Path,
-    config: Config,
-    model: Transformer,
-    tokenizers: Tokenizers,
-    inputs: Sequence[str] = (),
-    card: str = "",
+    out: Path, config: Config, model: Transformer, tokenizers: Tokenizers, inputs: Sequence[str] = (), card: str = ""
 ) -> Compared:
     """Write a folder with config, weights, tokenizer and generation config, whole and checked, or not at all."""
     family, name = _family(config.model)
@@ -52,16 +47,12 @@ def export(
             "The family m2m_100 counts positions from its padding token, which must be 1, but is "
             f"{tokenizers.target.pad}."
         )
-    sources = (
-        tokenizers.source.encode_batch(list(inputs)) if inputs else made_up(config.model, tokenizers, INPUTS)
-    )
+    sources = tokenizers.source.encode_batch(list(inputs)) if inputs else made_up(config.model, tokenizers, INPUTS)
     with whole_or_nothing(out) as place:
         described = _config(config.model, tokenizers, family, name)
         (place / "config.json").write_text(json.dumps(described, indent=2) + "\n", encoding="utf-8")
         generation = _generation(config, tokenizers)
-        (place / "generation_config.json").write_text(
-            json.dumps(generation, indent=2) + "\n", encoding="utf-8"
-        )
+        (place / "generation_config.json").write_text(json.dumps(generation, indent=2) + "\n", encoding="utf-8")
         write_weights(place / "model.safetensors", weights_for(model, family))
         _write_tokenizer(place, tokenizers.source, config.model.max_length)
         if not tokenizers.shared:
@@ -145,9 +136,7 @@ def _put_two_tables(found: dict[str, Tensor], config: ModelConfig) -> None:
     size = max(config.source_vocabulary, config.target_vocabulary)
     for name in (source, target, "lm_head.weight", "model.shared.weight"):
         found[name] = F.pad(found[name], (0, 0, 0, size - len(found[name])))
-    found["final_logits_bias"] = F.pad(
-        found["final_logits_bias"], (0, size - config.target_vocabulary), value=NEVER
-    )
+    found["final_logits_bias"] = F.pad(found["final_logits_bias"], (0, size - config.target_vocabulary), value=NEVER)
 
 
 def _ordered(parts: list[str], x: Tensor, order: Tensor) -> Tensor:

@@ -86,9 +86,7 @@ def export(
     out: Path, config: Config, model: Transformer, tokenizers: Tokenizers, inputs: Sequence[str] = ()
 ) -> Compared:
     """Write a folder with encoder.onnx, decoder.onnx, the tokenizers and onnx.json, whole and checked, or not at all."""
-    sources = (
-        tokenizers.source.encode_batch(list(inputs)) if inputs else made_up(config.model, tokenizers, INPUTS)
-    )
+    sources = tokenizers.source.encode_batch(list(inputs)) if inputs else made_up(config.model, tokenizers, INPUTS)
     special = Special.of(tokenizers)
     with whole_or_nothing(out) as place, at_rest(model):
         _write(place, model)
@@ -107,9 +105,7 @@ def export(
         }
         (place / "onnx.json").write_text(json.dumps(about, indent=2) + "\n", encoding="utf-8")
         exported = OnnxModel(place)
-        return compared(
-            model, sources, special, config.decoding, LONGEST, lambda rows: exported.logits(sources, rows)
-        )
+        return compared(model, sources, special, config.decoding, LONGEST, lambda rows: exported.logits(sources, rows))
 
 
 def _write(place: Path, model: Transformer) -> None:
@@ -142,21 +138,9 @@ def _write(place: Path, model: Transformer) -> None:
             _Decoder(model),
             (torch.ones(B, 1, dtype=torch.long), torch.tensor([P]), real, read, past),
             str(place / "decoder.onnx"),
-            input_names=[
-                "token",
-                "position",
-                "real",
-                *(f"source_{n}" for n in names),
-                *(f"past_{n}" for n in names),
-            ],
+            input_names=["token", "position", "real", *(f"source_{n}" for n in names), *(f"past_{n}" for n in names)],
             output_names=["logits", *(f"all_{name}" for name in names)],
-            dynamic_shapes=(
-                {0: batch},
-                None,
-                rows,
-                [rows] * len(names),
-                [{0: batch, 1: so_far}] * len(names),
-            ),
+            dynamic_shapes=({0: batch}, None, rows, [rows] * len(names), [{0: batch, 1: so_far}] * len(names)),
             **arguments,
         )
 

@@ -67,10 +67,7 @@ def _backward(  # type: ignore[no-untyped-def]
         at = start + tl.arange(0, ROWS)
         pull = read_rows(back, D, 0, at, T, D, ALL).to(tl.float32)
         value = read_rows(total, D, 0, at, T, D, ALL).to(tl.float32)
-        mean, scale = (
-            tl.load(means + at, mask=at < T, other=0.0),
-            tl.load(scales + at, mask=at < T, other=0.0),
-        )
+        mean, scale = (tl.load(means + at, mask=at < T, other=0.0), tl.load(scales + at, mask=at < T, other=0.0))
         value = (value - mean[:, None]) * scale[:, None]
         to_weight += pull * value
         to_bias += pull
@@ -151,8 +148,6 @@ def backward(
     (T, D), programs = back.shape, min(PROGRAMS, triton.cdiv(len(back), sizes["ROWS"]))
     of_rows = [torch.empty_like(back) for _ in range(2 if drops(dropout) else 1)]
     sums = torch.empty(programs, 2 * D, dtype=torch.float32, device=back.device)
-    _backward[(programs,)](
-        back, total, means, scales, weight, seed, of_rows[0], of_rows[-1], sums, T, **sizes
-    )
+    _backward[(programs,)](back, total, means, scales, weight, seed, of_rows[0], of_rows[-1], sums, T, **sizes)
     of_weights = add_up(sums, weight.dtype).view(2, D)
     return [*of_rows, of_weights]

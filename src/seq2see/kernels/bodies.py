@@ -60,9 +60,7 @@ def summed_loss(logits: Tensor, right: Tensor, pad: int, smoothing: float, writt
     if HAS_TRITON and logits.is_cuda and not written:
         each: Tensor = operators.smoothed_loss(logits, right, pad, smoothing)[0]  # (T,)
         return each.sum()
-    return F.cross_entropy(
-        logits.float(), right, ignore_index=pad, label_smoothing=smoothing, reduction="sum"
-    )
+    return F.cross_entropy(logits.float(), right, ignore_index=pad, label_smoothing=smoothing, reduction="sum")
 
 
 def has_own_norm(x: Tensor, training: bool) -> bool:

@@ -68,14 +68,7 @@ def _choose_one(  # type: ignore[no-untyped-def]
 
 
 def choose_one(
-    logits: Tensor,
-    parts: Parts,
-    position: Tensor,
-    last: Tensor,
-    beams: Any,
-    divisors: Tensor,
-    end: int,
-    pad: int,
+    logits: Tensor, parts: Parts, position: Tensor, last: Tensor, beams: Any, divisors: Tensor, end: int, pad: int
 ) -> None:
     """Take the likeliest token of each row of logits (B, V), note it in the beams, and count the step."""
     maxima, logs, part = parts
@@ -245,9 +238,7 @@ def _grow(  # type: ignore[no-untyped-def]
     ids_open = tl.load(ids + from_open, mask=inside, other=0)
     values_open = tl.load(values + from_open, mask=inside, other=0.0)
     past = tl.load(ancestors + from_open, mask=inside, other=0)
-    ids_done = tl.load(ids + from_done, mask=grown, other=0) + tl.load(
-        done_ids + from_done, mask=taken, other=0
-    )
+    ids_done = tl.load(ids + from_done, mask=grown, other=0) + tl.load(done_ids + from_done, mask=taken, other=0)
     values_done = tl.load(values + from_done, mask=grown, other=0.0) + tl.load(
         done_values + from_done, mask=taken, other=0.0
     )

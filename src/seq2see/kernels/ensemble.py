@@ -76,20 +76,14 @@ class Ensemble(Transformer):
 
     def empty_cache(self) -> DecoderCache:
         """Begin to decode with nothing remembered."""
-        return EnsembleCache(
-            [member.empty_cache() for member in self.ahead if isinstance(member, FastTransformer)]
-        )
+        return EnsembleCache([member.empty_cache() for member in self.ahead if isinstance(member, FastTransformer)])
 
     def encode(self, source: Tensor, mask: Mask = EVERYTHING) -> Tensor:
         """Map source ids (…, S) to the memories of the members that read ahead, (…, M, S, D)."""
         return torch.stack([member.encode(source, mask) for member in self.ahead], dim=-3)
 
     def decode(
-        self,
-        target: Tensor,
-        memory: Tensor,
-        memory_mask: Mask = EVERYTHING,
-        cache: DecoderCache | None = None,
+        self, target: Tensor, memory: Tensor, memory_mask: Mask = EVERYTHING, cache: DecoderCache | None = None
     ) -> Tensor:
         """Map target ids (…, T) and memories (…, M, S, D) to log-probabilities (…, T, V)."""
         memories = zip(self.ahead, memory.unbind(-3), strict=True)
@@ -124,9 +118,7 @@ def member_of(network: Transformer, number: int = 0) -> Transformer:
     """Return a member that reads from left to right, to look into it; a single network is its only member."""
     if not isinstance(network, Ensemble):
         if number:
-            raise UserError(
-                f"`member` is {number}, but this model is no ensemble: its only member is 0, the default."
-            )
+            raise UserError(f"`member` is {number}, but this model is no ensemble: its only member is 0, the default.")
         return network
     if not 0 <= number < len(network.all):
         raise UserError(f"`member` is {number}, but the ensemble has members 0 to {len(network.all) - 1}.")

@@ -90,9 +90,7 @@ class FastAttention(MultiHeadAttention):
 class SelfAttention(FastAttention):
     """Attention of positions to themselves and to those in the cache; ``source`` is x."""
 
-    def forward(
-        self, x: Tensor, source: Tensor, mask: Mask = EVERYTHING, cache: Cache | None = None
-    ) -> Tensor:
+    def forward(self, x: Tensor, source: Tensor, mask: Mask = EVERYTHING, cache: Cache | None = None) -> Tensor:
         """Let each position of x (…, T, D) gather from all: (…, T, D)."""
         q, k, v = self.project(x, self.w_q, self.w_k, self.w_v)  # (…, T, H, K)
         k, v = (k, v) if cache is None else cache.extended(k, v)  # (…, S, H, K)
@@ -102,9 +100,7 @@ class SelfAttention(FastAttention):
 class CrossAttention(FastAttention):
     """Attention of target positions to the memory, whose keys and values a cache keeps."""
 
-    def forward(
-        self, x: Tensor, source: Tensor, mask: Mask = EVERYTHING, cache: Cache | None = None
-    ) -> Tensor:
+    def forward(self, x: Tensor, source: Tensor, mask: Mask = EVERYTHING, cache: Cache | None = None) -> Tensor:
         """Let each position of x (…, T, D) gather from source (…, S, D): (…, T, D)."""
         (q,) = self.project(x, self.w_q)
         k, v = self.keys_values(source) if cache is None else cache.once(self.keys_values, source)

@@ -109,9 +109,7 @@ def _cut(pieces: list[Tensor], q: Tensor, k: Tensor, v: Tensor) -> list[Tensor]:
     return [part.view(-1, *x.shape[1:]) for part, x in zip(parts, (q, k, v), strict=True)]
 
 
-def _attend_packed_remember(
-    ctx: FunctionCtx, inputs: tuple[Tensor, ...], output: tuple[Tensor, Tensor]
-) -> None:
+def _attend_packed_remember(ctx: FunctionCtx, inputs: tuple[Tensor, ...], output: tuple[Tensor, Tensor]) -> None:
     ctx.save_for_backward(*inputs, *output)
 
 
@@ -217,9 +215,7 @@ def _smoothed_loss_shapes(x: Tensor, right: Tensor, pad: int, smoothing: float) 
 
 
 @torch.library.custom_op("seq2see::smoothed_loss_backward", mutates_args=())
-def smoothed_loss_backward(
-    x: Tensor, right: Tensor, logs: Tensor, back: Tensor, pad: int, smoothing: float
-) -> Tensor:
+def smoothed_loss_backward(x: Tensor, right: Tensor, logs: Tensor, back: Tensor, pad: int, smoothing: float) -> Tensor:
     """Return the gradient of the logits (T, V); ``back`` (T,) is that of the losses."""
     from seq2see.kernels.loss import gradient
 

@@ -19,9 +19,7 @@ from seq2see.kernels.operators import HAS_TRITON, SMALL
 ROWS = 128  # tokens of a batch are a multiple of this
 
 
-def preload(
-    config: ModelConfig, smoothing: float, pad: int, dtype: torch.dtype, device: torch.device
-) -> Future[None]:
+def preload(config: ModelConfig, smoothing: float, pad: int, dtype: torch.dtype, device: torch.device) -> Future[None]:
     """Begin to build all kernels for the training of a model of this shape; return what is done when they are built."""
     pool = ThreadPoolExecutor(1, thread_name_prefix="seq2see-kernels")
     built = pool.submit(_build, config, smoothing, pad, dtype, device)

@@ -45,12 +45,8 @@ def with_kernels(network: N) -> N:
 def without_kernels(network: N) -> N:
     """Let a network compute as it stands in ``model/``, but for what its config has and the paper has not."""
     for module in network.modules():
-        if type(module) in REPLACEMENTS.values() and not (
-            isinstance(module, layers.FreeEmbedding) and module.foreign
-        ):
-            module.__class__ = next(
-                kind for kind in type(module).__mro__ if kind.__module__.startswith(WRITTEN)
-            )
+        if type(module) in REPLACEMENTS.values() and not (isinstance(module, layers.FreeEmbedding) and module.foreign):
+            module.__class__ = next(kind for kind in type(module).__mro__ if kind.__module__.startswith(WRITTEN))
     return network
 
 

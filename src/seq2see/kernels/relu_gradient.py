@@ -10,7 +10,9 @@ from torch import Tensor
 from seq2see.kernels.add_norm import add_up
 
 ROWS, COLUMNS = 4, 512  # that a program reads at a time
-PROGRAMS = 264  # for the same columns: with a d_ff of 2048, eight for each multiprocessor of an H200; any number is right
+PROGRAMS = (
+    264  # for the same columns: with a d_ff of 2048, eight for each multiprocessor of an H200; any number is right
+)
 WARPS = 2
 
 

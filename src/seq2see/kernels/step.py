@@ -50,13 +50,7 @@ class DecoderStep:
         self.do = operations(next(model.parameters()).device)
 
     def __call__(
-        self,
-        ids: Tensor,
-        position: Tensor,
-        caches: list[tuple[Pair, Pair]],
-        rows: Tensor,
-        real: Tensor,
-        beam: int,
+        self, ids: Tensor, position: Tensor, caches: list[tuple[Pair, Pair]], rows: Tensor, real: Tensor, beam: int
     ) -> tuple[Tensor, Parts | None]:
         """Map ids (R,) to logits (R, V) and the maxima and sums of their parts.
 
@@ -65,9 +59,7 @@ class DecoderStep:
         """
         embedding = self.model.decoder.embedding
         assert isinstance(embedding, FreeEmbedding)
-        x = self.do.embed(
-            ids, position, embedding.table.weight, embedding.positions, embedding.scale, embedding.norm
-        )
+        x = self.do.embed(ids, position, embedding.table.weight, embedding.positions, embedding.scale, embedding.norm)
         layers = self._few if self.form == "few rows" else self._many
         return layers(x, caches, position, rows, real, beam)
 
@@ -85,9 +77,7 @@ class DecoderStep:
                 norms = [norms[1], end]  # type: ignore[list-item]
             attention = layer.self_attention
             assert isinstance(attention, FastAttention)
-            q, k, v = attention.project(
-                y.view(*shape, -1), attention.w_q, attention.w_k, attention.w_v
-            )  # (B, S, H, K)
+            q, k, v = attention.project(y.view(*shape, -1), attention.w_q, attention.w_k, attention.w_v)  # (B, S, H, K)
             z = fast_attention(q, k, v, mask).flatten(-2).flatten(0, 1)
             x, y = self._added(x, attention.w_o(z), norms[0])
             x, y = self._added(x, layer.feed_forward.w_2(self._hidden(y, layer.feed_forward.w_1)), norms[1])
@@ -105,9 +95,7 @@ class DecoderStep:
             w = _joined(layer)
             norms = [part.norm for part in _norms(layer)]
             before = norms if self.pre else [last, norms[0], norms[1]]  # of what each sub-layer reads
-            kept: list[nn.LayerNorm | None] = (
-                [None, None, None] if self.pre else before
-            )  # and of its residual
+            kept: list[nn.LayerNorm | None] = [None, None, None] if self.pre else before  # and of its residual
             qkv = do.product(x, w.weight, w.bias, before[0])
             z = do.attend_past(qkv, *own, position, rows, beam)
             o = layer.self_attention.w_o

@@ -104,15 +104,9 @@ def _product(  # type: ignore[no-untyped-def]
 ):  # fmt: skip
     """Compute BLOCK columns of all rows: the weights are read once, before the input."""
     _started(PDL)
-    column, inner, wide = (
-        tl.program_id(0) * BLOCK + tl.arange(0, BLOCK),
-        tl.arange(0, K_ALL),
-        tl.arange(0, N_ALL),
-    )
+    column, inner, wide = (tl.program_id(0) * BLOCK + tl.arange(0, BLOCK), tl.arange(0, K_ALL), tl.arange(0, N_ALL))
     here, inside, in_row = column < N, inner < K, wide < N
-    w = tl.load(
-        weight + column[:, None] * K + inner[None, :], mask=here[:, None] & inside[None, :], other=0.0
-    )
+    w = tl.load(weight + column[:, None] * K + inner[None, :], mask=here[:, None] & inside[None, :], other=0.0)
     if BIAS:
         b = tl.load(bias + column, mask=here, other=0.0).to(tl.float32)
     if NORM:
@@ -277,14 +271,10 @@ def _attend(  # type: ignore[no-untyped-def]
         # With many programs, masked keys are not read; with few, that would only delay the others.
         wanted = seen if MANY else place < count
         key = tl.load(
-            k + (at[:, None] * heads + head) * K + in_k[None, :],
-            mask=wanted[:, None] & is_k[None, :],
-            other=0.0,
+            k + (at[:, None] * heads + head) * K + in_k[None, :], mask=wanted[:, None] & is_k[None, :], other=0.0
         )
         value = tl.load(
-            v + (at[:, None] * heads + head) * V + in_v[None, :],
-            mask=wanted[:, None] & is_v[None, :],
-            other=0.0,
+            v + (at[:, None] * heads + head) * V + in_v[None, :], mask=wanted[:, None] & is_v[None, :], other=0.0
         )
         scores = tl.where(seen, tl.sum(query[None, :] * key.to(tl.float32), 1), -float("inf"))
         larger = tl.maximum(largest, tl.max(scores, 0))

@@ -12,12 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
-    "": lambda x: x,
-    "relu": F.relu,
-    "gelu": F.gelu,
-    "swish": F.silu,
-}
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"": lambda x: x, "relu": F.relu, "gelu": F.gelu, "swish": F.silu}
 
 
 def embed(

@@ -95,17 +95,12 @@ def softmax(s: Seen) -> list[Case]:
     """Shares of masked scores, which hold −∞, and of large ones."""
     name, scores = f"{OWN}weights", f"{OWN}masked"
     large, expected = (s.values(scores)[0] + 1000,), s.values(name)[0]
-    return [
-        *s.cases(name, scores),
-        Case(f"{name}, with 1,000 more for each score", partial(called, large), expected),
-    ]
+    return [*s.cases(name, scores), Case(f"{name}, with 1,000 more for each score", partial(called, large), expected)]
 
 
 def positions(s: Seen) -> list[Case]:
     """The positions of both sides."""
-    tables = {
-        name: s.traces[0][name] for name in ("encoder.embedding.positions", "decoder.embedding.positions")
-    }
+    tables = {name: s.traces[0][name] for name in ("encoder.embedding.positions", "decoder.embedding.positions")}
     return [Case(name, partial(called, tuple(x.shape)), x) for name, x in tables.items()]
 
 
@@ -204,10 +199,7 @@ def training_step(s: Seen) -> list[Case]:
         if None in losses:
             raise ToldError("it returns nothing: the loss was expected, as a number.")
         return torch.cat(
-            [
-                torch.stack([torch.as_tensor(x).detach() for x in losses]),
-                *(w.detach().flatten() for w in weights),
-            ]
+            [torch.stack([torch.as_tensor(x).detach() for x in losses]), *(w.detach().flatten() for w in weights)]
         )
 
     def right(model: Function, optimiser: Any, source: Tensor, target: Tensor, pad: int) -> float:

@@ -116,9 +116,7 @@ def crash(error: BaseException, files: set[str]) -> str:
     if isinstance(error, ToldError):
         return f"{error}"
     said = (
-        f"{type(error).__name__}: {str(error).strip().splitlines()[0]}"
-        if str(error).strip()
-        else type(error).__name__
+        f"{type(error).__name__}: {str(error).strip().splitlines()[0]}" if str(error).strip() else type(error).__name__
     )
     if isinstance(error, SyntaxError):
         return f"{_name(error.filename or '')}, line {error.lineno}, is not Python: {error.msg}."

@@ -25,9 +25,7 @@ def mistake(name: str, hint: str, *ways: Function) -> Mistake:
     return Mistake(name, hint, ways)
 
 
-def waves(
-    length: int, width: int, start: int = 0, power: float = 1, cosine: float = 0, order: str = ""
-) -> Tensor:
+def waves(length: int, width: int, start: int = 0, power: float = 1, cosine: float = 0, order: str = "") -> Tensor:
     """Positions with a mistake in them."""
     place, even = torch.arange(start, start + length)[:, None], torch.arange(0, width, 2)
     sines = (place / 10000 ** (power * even / width)).sin()
@@ -68,14 +66,9 @@ def heads_with(order: str = "qkv", cut: Function = cut, join: Function = lambda 
                sides: str = "xss", bias: float = 1, last: bool = True, masked: bool = True) -> Function:  # fmt: skip
     """Many heads with a mistake in them."""
 
-    def multi_head(
-        x: Tensor, source: Tensor, mask: Any, w: dict[str, Tensor], heads: int, attention: Function
-    ) -> Any:
+    def multi_head(x: Tensor, source: Tensor, mask: Any, w: dict[str, Tensor], heads: int, attention: Function) -> Any:
         read = {"x": x, "s": source}
-        rows = [
-            read[side] @ w[letter] + bias * w[f"b_{letter}"]
-            for side, letter in zip(sides, order, strict=True)
-        ]
+        rows = [read[side] @ w[letter] + bias * w[f"b_{letter}"] for side, letter in zip(sides, order, strict=True)]
         z = join(attention(*(cut(y, heads) for y in rows), mask if masked else None))
         return z @ w["o"] + bias * w["b_o"] if last else z
 

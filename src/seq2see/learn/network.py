@@ -73,9 +73,7 @@ class Built:
         x, mask = self.embedded("decoder", ids), self.parts["mask"](ids, self.ids.pad).unsqueeze(-3)
         for name in ("decoder.layers.0", "decoder.layers.1"):
             attends = self.attend(f"{name}.self_attention", mask), self.attend(f"{name}.cross_attention")
-            x = self.parts["decoder_layer"](
-                x, memory, *attends, *self.rest(name, "self_attention", "cross_attention")
-            )
+            x = self.parts["decoder_layer"](x, memory, *attends, *self.rest(name, "self_attention", "cross_attention"))
         matrix, bias = self.linear("output")
         return x @ matrix + bias
 
@@ -83,9 +81,7 @@ class Built:
         """Write a date in words."""
         source = seen().model.tokenizers.source.encode(text)
         with torch.no_grad():
-            written = self.parts["greedy_search"](
-                source, self.encode, self.decode, self.ids.start, self.ids.end, 40
-            )
+            written = self.parts["greedy_search"](source, self.encode, self.decode, self.ids.start, self.ids.end, 40)
         return self.ids.decode([int(number) for number in written])
 
 
@@ -114,9 +110,7 @@ def train(parts: Mapping[str, Function], seconds: float) -> Iterator[str]:
         step += 1
         cut = [name for name, weight in model.weights.items() if weight.grad is None]
         if cut:
-            raise ToldError(
-                f"no gradient reaches {cut[0]}: .item(), .detach(), numpy and torch.tensor(x) cut it off."
-            )
+            raise ToldError(f"no gradient reaches {cut[0]}: .item(), .detach(), numpy and torch.tensor(x) cut it off.")
         if passed * 10 >= told:
             yield f"  {passed:4.0%}  step {step:5,}  loss {float(loss):.4f}  {DATES[0]} → {model.answer(DATES[0])!r}"
             told = int(passed * 10) + 1

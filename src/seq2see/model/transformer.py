@@ -27,11 +27,7 @@ class Transformer(Observable):
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
-        if (
-            config.positions not in ("paper", "learned")
-            or config.embedding_norm
-            or not config.scale_embeddings
-        ):
+        if config.positions not in ("paper", "learned") or config.embedding_norm or not config.scale_embeddings:
             raise ValueError("The paper has no such embedding: seq2see.kernels.registry.network_of makes it.")
         self.config = config
         self.encoder = Encoder(config)

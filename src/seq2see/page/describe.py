@@ -25,13 +25,7 @@ TOP = 20  # likeliest tokens listed at each step
 #: Inputs that the page suggests for the shipped models.
 EXAMPLES = {
     "dates": ["1845-01-05", "2025-09-03", "1426-08-10", "1999-12-31", "2000-02-29"],
-    "human-dates": [
-        "le 3 janvier 1845",
-        "the 29th of August 1958",
-        "5 Jan '45",
-        "03/04/2020",
-        "2024年2月29日",
-    ],
+    "human-dates": ["le 3 janvier 1845", "the 29th of August 1958", "5 Jan '45", "03/04/2020", "2024年2月29日"],
     "en-de": [
         "Where is the train station?",
         "She doesn't want to go home.",
@@ -99,11 +93,7 @@ def describe_network(config: ModelConfig) -> dict[str, Any]:
 
 def describe_ensemble(config: ModelConfig, member: int, answer: Answer | None = None) -> dict[str, Any]:
     """Say which member of an ensemble is shown and, if it is known, what all members together answer."""
-    found: dict[str, Any] = {
-        "member": member,
-        "members": config.members,
-        "traceable": config.members - config.backward,
-    }
+    found: dict[str, Any] = {"member": member, "members": config.members, "traceable": config.members - config.backward}
     if answer is not None and answer.output is not None:
         found["output"] = answer.output
         if answer.confidence is not None:  # it was fitted on the answers of all members together
@@ -142,9 +132,7 @@ def describe(
         "source": _tokens(traced.source_tokens, traced.source_ids, _source_spans(traced)),
         "target": _tokens(traced.target_tokens, traced.target_ids, _target_spans(traced)),
         "steps": _steps(traced, compact),
-        "beams": beam_nodes(
-            transformer, tokenizers, traced.source_ids, traced.rules.but(beam=beam), traced.edit
-        )
+        "beams": beam_nodes(transformer, tokenizers, traced.source_ids, traced.rules.but(beam=beam), traced.edit)
         if beam > 1
         else [],
         **wanted,

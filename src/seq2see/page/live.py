@@ -76,12 +76,7 @@ class Weights:
 
 
 def live_page(
-    name: str,
-    model: Model,
-    text: str,
-    bits: int | None = None,
-    home: str | None = None,
-    member: int = 0,
+    name: str, model: Model, text: str, bits: int | None = None, home: str | None = None, member: int = 0
 ) -> str:
     """Return the page as one file that answers any text, with the answer to one text to show at first.
 
@@ -91,9 +86,7 @@ def live_page(
     shape = model.config.model
     weights = weights_in(model, bits or (32 if shape.parameters <= SMALL else 8), member)
     model.texts.check(text)
-    trace = trace_text(
-        weights.network, model.tokenizers, model.texts.folded(text), rules=model.config.decoding
-    )
+    trace = trace_text(weights.network, model.tokenizers, model.texts.folded(text), rules=model.config.decoding)
     description = describe_model(name, model.config, model.card, model.path)
     if shape.members > 1:
         description["ensemble"] = describe_ensemble(shape, member)
@@ -116,9 +109,7 @@ def why_not(tokenizers: Tokenizers, rules: DecodingConfig) -> str | None:
             return f"the search of the page does not know decoding.{name}"
     for tokenizer in (tokenizers.source, tokenizers.target):
         if not (
-            tokenizer.kind.partition(":")[0] in CUT
-            if tokenizer.own
-            else _is_sentencepiece(tokenizer_json(tokenizer))
+            tokenizer.kind.partition(":")[0] in CUT if tokenizer.own else _is_sentencepiece(tokenizer_json(tokenizer))
         ):
             return f"the page cannot cut text into {tokenizer.kind}"
     return None
@@ -128,16 +119,13 @@ def _is_sentencepiece(form: dict[str, Any]) -> bool:
     """Whether sentencepiece.js implements this imported tokenizer: unigram or BPE, with SentencePiece's normaliser."""
     model, cutter, frame = form["model"], form["pre_tokenizer"] or {}, form["post_processor"] or {}
     plain = not any(
-        token[how]
-        for token in form["added_tokens"]
-        for how in ("normalized", "lstrip", "rstrip", "single_word")
+        token[how] for token in form["added_tokens"] for how in ("normalized", "lstrip", "rstrip", "single_word")
     )
     merges = model["type"] == "Unigram" or (
         model["type"] == "BPE"
         and bool(model["fuse_unk"])
         and not any(
-            model[how]
-            for how in ("dropout", "continuing_subword_prefix", "end_of_word_suffix", "ignore_merges")
+            model[how] for how in ("dropout", "continuing_subword_prefix", "end_of_word_suffix", "ignore_merges")
         )
     )
     framed = frame.get("type") == "TemplateProcessing" and cutter.get("type") == "Metaspace"

@@ -51,9 +51,7 @@ class Inside:
     worker: str
 
 
-def single_file(
-    model: dict[str, Any], trace: Trace, inside: Inside | None = None, home: str | None = None
-) -> str:
+def single_file(model: dict[str, Any], trace: Trace, inside: Inside | None = None, home: str | None = None) -> str:
     """Return one page with styles, modules and a trace; ``model`` is what ``describe_model`` returns.
 
     A file on disk may not import another file, so the modules are data: URLs behind an import map. With a model
@@ -89,9 +87,7 @@ def single_file(
     page = re.sub(r'<link rel="(stylesheet|preload|modulepreload)" [^>]*>\n', "", page)
     page = page.replace('<script type="module" src="main.js"></script>', "\n".join(head))
     if home is not None:
-        page = page.replace(
-            "<h1>seq2see</h1>", f'<h1><a href="{escape(home)}" target="_top">seq2see</a></h1>'
-        )
+        page = page.replace("<h1>seq2see</h1>", f'<h1><a href="{escape(home)}" target="_top">seq2see</a></h1>')
     # The page begins before the weights are read.
     body = [
         f'<script type="application/json" id="saved">{_escaped(saved)}</script>',
@@ -111,9 +107,7 @@ def _escaped(value: Any) -> str:
 
 def _modules() -> list[Path]:
     """Return the page's modules; those of the worker are in its script."""
-    return sorted(
-        path for path in STATIC.glob("*.js") if path.name not in WORKER or path.name == "weights.js"
-    )
+    return sorted(path for path in STATIC.glob("*.js") if path.name not in WORKER or path.name == "weights.js")
 
 
 def _url(path: Path) -> str:

@@ -84,9 +84,7 @@ class Model(live.Model, Protocol):
 Answers = Callable[[Sequence[str]], list[str | None]]
 
 
-def export(
-    out: Path, name: str, model: Model, answers: Answers, bits: int = 32, inputs: Sequence[str] = ()
-) -> str:
+def export(out: Path, name: str, model: Model, answers: Answers, bits: int = 32, inputs: Sequence[str] = ()) -> str:
     """Write the folder, whole or not at all, and return a message: its size, and how many answers in Node agree.
 
     Weights that a folder has in eight bits stay so. Where Node is installed it answers ``inputs``, and must do so as the
@@ -111,9 +109,7 @@ def export(
         if model.path is not None and (model.path / CREDITS).is_file():
             _write(place / CREDITS, read_text(model.path / CREDITS, LARGEST_CREDITS))
         size = sum(file.stat().st_size for file in place.iterdir()) / 1e6
-        return (
-            f"{size:,.1f} MB; {_tried(place, texts, answers, exact=weights.network is model.network.inner())}"
-        )
+        return f"{size:,.1f} MB; {_tried(place, texts, answers, exact=weights.network is model.network.inner())}"
 
 
 def program(field: bool) -> dict[str, str]:
@@ -134,7 +130,9 @@ def program(field: bool) -> dict[str, str]:
 
 
 def _head() -> str:
-    return f"/*! seq2see {version('seq2see')}, MIT licence. Made by `seq2see export --to web` of the page's modules. */\n"
+    return (
+        f"/*! seq2see {version('seq2see')}, MIT licence. Made by `seq2see export --to web` of the page's modules. */\n"
+    )
 
 
 def joined(modules: Sequence[str], exported: Sequence[str]) -> str:
@@ -145,15 +143,10 @@ def joined(modules: Sequence[str], exported: Sequence[str]) -> str:
         code = bare(STATIC / module)
         names = re.findall(r"^export (?:async )?(?:const|function|class) (\w+)", code, re.MULTILINE)
         code = re.sub(
-            r'^import \{([^}\n]*)\} from "(?:[^"\n]*/)?(\w+)\.js";',
-            r"const {\1} = $\2;",
-            code,
-            flags=re.MULTILINE,
+            r'^import \{([^}\n]*)\} from "(?:[^"\n]*/)?(\w+)\.js";', r"const {\1} = $\2;", code, flags=re.MULTILINE
         )
         code = re.sub(r"^export ", "", code, flags=re.MULTILINE)
-        assert not re.search(r"^(import|export) ", code, re.MULTILINE), (
-            f"{module} imports or exports in another way"
-        )
+        assert not re.search(r"^(import|export) ", code, re.MULTILINE), f"{module} imports or exports in another way"
         found.append(f"const ${own} = (() => {{\n{code.strip()}\nreturn {{ {', '.join(names)} }};\n}})();")
         home.update(dict.fromkeys(names, own))
     return "\n".join([*found, *(f"export const {{ {name} }} = ${home[name]};" for name in exported)]) + "\n"
@@ -179,12 +172,7 @@ def described(name: str, model: Model) -> dict[str, Any]:
 def _confidence(sure: Confidence, sentences: bool) -> dict[str, Any]:
     own = languages.read_by(sure.familiar.surprise) if sentences else None
     words = {language: sorted(some) for language, some in languages.WORDS.items()} if own else {}
-    return {
-        "weights": sure.weights,
-        "familiar": sure.familiar.to_json(),
-        "language": own or "",
-        "languages": words,
-    }
+    return {"weights": sure.weights, "familiar": sure.familiar.to_json(), "language": own or "", "languages": words}
 
 
 def _months() -> list[list[str]]:

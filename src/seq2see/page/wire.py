@@ -25,11 +25,7 @@ QUICKLY = 1  # compression level: on a short connection, compressing well takes 
 
 
 def packed(
-    traced: Trace,
-    names: Sequence[str],
-    compact: bool = False,
-    head: int | None = None,
-    column: int | None = None,
+    traced: Trace, names: Sequence[str], compact: bool = False, head: int | None = None, column: int | None = None
 ) -> dict[str, Any]:
     """Write the values and parameters that the globs match into one block, little-endian, in base64.
 
@@ -54,11 +50,7 @@ def packed(
         data += bytes(-len(data) % ALIGNED)
     if not compact:
         return {"tensors": manifest, "data": b64encode(data).decode()}
-    return {
-        "tensors": manifest,
-        "data": b64encode(zlib.compress(data, QUICKLY)).decode(),
-        "encoding": "deflate",
-    }
+    return {"tensors": manifest, "data": b64encode(zlib.compress(data, QUICKLY)).decode(), "encoding": "deflate"}
 
 
 def _wanted(traced: Trace, names: Sequence[str]) -> Iterator[tuple[str, np.ndarray, str, str]]:

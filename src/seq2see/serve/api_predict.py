@@ -35,9 +35,7 @@ def _plainly(given: Any) -> Any:
     for number, one in enumerate(given if isinstance(given, list) else (), 1):
         parts = one.values() if isinstance(one, dict) else one if isinstance(one, list) else [one]
         if not all(isinstance(part, str) for part in parts):
-            told = (
-                f"input {number} is not a text, nor a word and its features as a list or an object of texts"
-            )
+            told = f"input {number} is not a text, nor a word and its features as a list or an object of texts"
             raise PydanticCustomError("inputs", told)
     return given
 
@@ -56,9 +54,7 @@ class PredictRequest(Request_):
         None, ge=-10, le=10, allow_inf_nan=False,
         description="α, by which a beam prefers longer answers. Without it, the model's own.",
     )  # fmt: skip
-    max_length: int | None = Field(
-        None, ge=1, description="Most tokens of an answer. Without it, the model's own."
-    )
+    max_length: int | None = Field(None, ge=1, description="Most tokens of an answer. Without it, the model's own.")
     min_confidence: float | None = Field(
         None, ge=0, le=1, allow_inf_nan=False,
         description="Withhold answers with a lower confidence: they get an error.",
@@ -69,15 +65,11 @@ class PredictRequest(Request_):
     )  # fmt: skip
     n_best: int = Field(1, ge=1, description="Answers to each input, best first, each with its score.")
     probabilities: bool = Field(True, description="Return the probability of each token. False is faster.")
-    align: bool = Field(
-        False, description="Return which word of the input each word of the answer attends to."
-    )
+    align: bool = Field(False, description="Return which word of the input each word of the answer attends to.")
     format: Literal["text", "html", "markdown", "srt", "po", "json"] | None = Field(
         None, description="Each input is a document of this format; only its words change."
     )
-    glossary: Terms | None = Field(
-        None, description="The translation of each term; a term with null stays as it is."
-    )
+    glossary: Terms | None = Field(None, description="The translation of each term; a term with null stays as it is.")
     only: Annotated[list[str], Hasty()] | None = Field(None, description="The answers that are allowed.")
     pattern: str | None = Field(None, description="A regular expression that matches each answer as a whole.")
     prefix: str | None = Field(None, description="What each answer begins with.")
@@ -95,12 +87,7 @@ class Predictor:
     """Answers the texts of a request together with the texts of other waiting requests."""
 
     def __init__(
-        self,
-        models: Mapping[str, Seq2Seq],
-        limits: Limits,
-        batcher: Batcher,
-        reading: Batcher,
-        metrics: Metrics,
+        self, models: Mapping[str, Seq2Seq], limits: Limits, batcher: Batcher, reading: Batcher, metrics: Metrics
     ) -> None:
         self.models, self.limits, self.metrics = models, limits, metrics
         self.batcher, self.reading = batcher, reading
@@ -147,12 +134,7 @@ class Predictor:
             raise UserError(too_long(request.prefix or "", self.limits.characters))
 
     async def _inputs(
-        self,
-        name: str,
-        texts: list[str],
-        request: PredictRequest,
-        options: Options,
-        client: Client | None,
+        self, name: str, texts: list[str], request: PredictRequest, options: Options, client: Client | None
     ) -> list[dict[str, Any]]:
         """Answer unsplit texts."""
         model, most = self.models[name], self.limits.characters
@@ -165,18 +147,10 @@ class Predictor:
         work = partial(_answers, model, options, request.probabilities, request.align, made)
         key = (name, options, request.probabilities, request.align)
         found = iter(await self.batcher.do(key, good, work, client, costs) if good else [])
-        return [
-            next(found) if len(text) <= most else {"input": text, "error": too_long(text, most)}
-            for text in texts
-        ]
+        return [next(found) if len(text) <= most else {"input": text, "error": too_long(text, most)} for text in texts]
 
     async def _texts(
-        self,
-        name: str,
-        texts: list[str],
-        request: PredictRequest,
-        options: Options,
-        client: Client | None,
+        self, name: str, texts: list[str], request: PredictRequest, options: Options, client: Client | None
     ) -> list[dict[str, Any]]:
         """Answer texts sentence by sentence, together with the sentences of other requests."""
         if request.n_best > 1 or request.only or request.pattern or request.prefix:
@@ -228,9 +202,7 @@ async def glossary_of(
 class _Reader:
     """Reads the documents of a request, and collects their sentences with their costs."""
 
-    def __init__(
-        self, model: Seq2Seq, rules: DecodingConfig, form: str | None, align: bool, limits: Limits
-    ) -> None:
+    def __init__(self, model: Seq2Seq, rules: DecodingConfig, form: str | None, align: bool, limits: Limits) -> None:
         self.model, self.rules, self.form, self.align, self.limits = model, rules, form, align, limits
         self.sentences: list[Sentence] = []
         self.costs: list[float] = []
@@ -321,9 +293,7 @@ def check_tags(texts: Sequence[str], form: str | None, limits: Limits) -> None:
     """Refuse HTML with more tags than the limit, before it is read: a tag takes as long as many words."""
     tags = sum(text.count("<") for text in texts) if form == "html" else 0
     if tags > limits.tags:
-        raise UserError(
-            f"The request has {tags:,} tags: it may have at most {limits.tags:,}. Send it in parts."
-        )
+        raise UserError(f"The request has {tags:,} tags: it may have at most {limits.tags:,}. Send it in parts.")
 
 
 def check_beam(beam: int, limits: Limits) -> None:
@@ -353,9 +323,7 @@ def _answers(
     return _with_alignments(model, answers, shown) if align else shown
 
 
-def _with_alignments(
-    model: Seq2Seq, answers: list[Answer], shown: list[dict[str, Any]]
-) -> list[dict[str, Any]]:
+def _with_alignments(model: Seq2Seq, answers: list[Answer], shown: list[dict[str, Any]]) -> list[dict[str, Any]]:
     good = [number for number, answer in enumerate(answers) if answer.error is None]
     for number, alignment in zip(good, model.align([answers[i] for i in good]), strict=True):
         if alignment.source != answers[number].input:

@@ -29,21 +29,14 @@ class TextRequest(Request_):
     format: Literal["text", "html", "markdown", "srt", "po", "json"] = Field(
         "text", description="The format of the text; only its words change."
     )
-    glossary: Terms | None = Field(
-        None, description="The translation of each term; a term with null stays as it is."
-    )
+    glossary: Terms | None = Field(None, description="The translation of each term; a term with null stays as it is.")
 
 
 class Texts:
     """Translates texts of any length, some sentences at a time; between them, other requests have their turns."""
 
     def __init__(
-        self,
-        models: Mapping[str, Seq2Seq],
-        limits: Limits,
-        batcher: Batcher,
-        reading: Batcher,
-        metrics: Metrics,
+        self, models: Mapping[str, Seq2Seq], limits: Limits, batcher: Batcher, reading: Batcher, metrics: Metrics
     ) -> None:
         self.models, self.limits, self.metrics = models, limits, metrics
         self.batcher, self.reading = batcher, reading

@@ -99,15 +99,9 @@ class TraceRequest(Request_):
         False, description="Send attention as uint8 (255 is 1), everything else as float16, compressed."
     )
     head: int | None = Field(None, ge=0, description="Of values that have heads, send this head only.")
-    column: int | None = Field(
-        None, ge=0, description="Of W^O, W₁ and W₂, send this column only, with its bias."
-    )
-    also: list[Literal["lens"]] = Field(
-        [], description="lens: the token that each layer would choose.", max_length=1
-    )
-    anyway: bool = Field(
-        False, description="Answer a text that the model was not made for, such as a February 30."
-    )
+    column: int | None = Field(None, ge=0, description="Of W^O, W₁ and W₂, send this column only, with its bias.")
+    also: list[Literal["lens"]] = Field([], description="lens: the token that each layer would choose.", max_length=1)
+    anyway: bool = Field(False, description="Answer a text that the model was not made for, such as a February 30.")
     glossary: Terms | None = Field(
         None, description="The translation of each term, as for /api/predict; the answer with them is traced."
     )
@@ -183,9 +177,7 @@ class Tracer:
             )
         asked = globbed(request.names)
         sent = {**recorded, **{name: value.numel() for name, value in self.network.named_parameters()}}
-        size = (
-            sum(count for name, count in sent.items() if asked(name)) * (2 if request.compact else 4) * 4 // 3
-        )
+        size = sum(count for name, count in sent.items() if asked(name)) * (2 if request.compact else 4) * 4 // 3
         if size > limits.answer:
             raise UserError(
                 f"The trace may have {size:,} bytes, and {limits.answer:,} is the limit: request fewer values by "
@@ -226,14 +218,10 @@ class Tracer:
         others: dict[str, Trace] = {}
         for patch in patches:
             if patch.name not in self.names or patch.name == "probabilities":
-                raise InputError(
-                    f"There is no value {patch.name!r} to copy: `seq2see trace TEXT` lists all names."
-                )
+                raise InputError(f"There is no value {patch.name!r} to copy: `seq2see trace TEXT` lists all names.")
             if patch.input not in others:
                 others[patch.input] = self._new(self.model.texts.read(patch.input), (), {})
-            places = (
-                None if place < 0 else place for place in (patch.head, patch.row, patch.col, patch.fromRow)
-            )
+            places = (None if place < 0 else place for place in (patch.head, patch.row, patch.col, patch.fromRow))
             taken = TakeOver(others[patch.input][patch.name], patch.name, *places)
             found.setdefault(patch.name, []).append(taken)
         if drawn is not None:
@@ -271,9 +259,7 @@ class Tracer:
             # the token that the recorded numbers choose.
             allowed = ruled(logits, transformer, tokenizers, source_ids, ids, rules)
             said: list[int] = allowed.argmax(-1).tolist()
-            right = next(
-                (t for t, (own, its) in enumerate(zip(said, ids, strict=True)) if own != its), len(ids)
-            )
+            right = next((t for t, (own, its) in enumerate(zip(said, ids, strict=True)) if own != its), len(ids))
             again = self._continued(source_ids, memory, [*ids[:right], *said[right : right + 1]], edit)
             if again != ids:
                 ids = again
@@ -303,9 +289,7 @@ class Tracer:
         """Answer greedily after a beginning. A recorder is attached only if there is an edit."""
         tokenizers, rules = self.model.tokenizers, self.model.config.decoding
         special = Special.of(tokenizers)
-        reader: Reader = (
-            reading(self.network, memory[None]) if everywhere(edit) else WholeReader(self.network, memory)
-        )
+        reader: Reader = reading(self.network, memory[None]) if everywhere(edit) else WholeReader(self.network, memory)
         # One row is too little work to share between threads, above all on a busy machine.
         with threads_of(1), attached(self.network, Recording(edit)) if edit else nullcontext():
             limit = limits_of(self.network, [source_ids], rules=rules)
@@ -314,9 +298,7 @@ class Tracer:
     def _check_prefix(self, prefix: Sequence[int]) -> None:
         target, longest = self.model.tokenizers.target, self.model.config.model.max_length
         if any(not 0 <= number < target.size for number in prefix):
-            raise InputError(
-                f"The forced beginning has ids outside the vocabulary: ids are 0 to {target.size - 1}."
-            )
+            raise InputError(f"The forced beginning has ids outside the vocabulary: ids are 0 to {target.size - 1}.")
         if target.end in prefix[:-1]:
             raise InputError("The forced beginning continues after its <eos>: end it there.")
         if len(prefix) > longest:
@@ -363,9 +345,7 @@ def describe_trace(tracer: Tracer, request: TraceRequest) -> dict[str, Any]:
     return found
 
 
-def _with_terms(
-    tracer: Tracer, text: str, glossary: Mapping[str, str | None]
-) -> tuple[list[int], dict[str, Any]]:
+def _with_terms(tracer: Tracer, text: str, glossary: Mapping[str, str | None]) -> tuple[list[int], dict[str, Any]]:
     """Answer a text with a glossary; return the ids of the answer, and remarks about it."""
     if len(glossary) > tracer.limits.listed:
         raise UserError(f"The glossary may have at most {tracer.limits.listed:,} terms.")

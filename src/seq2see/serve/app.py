@@ -67,8 +67,7 @@ def create_app(
     texts = Texts(models, limits, batcher, reading, metrics)
     tracers = {name: Tracer(model, limits) for name, model in models.items()}
     described = [
-        describe_model(name, model.config, model.card, model.path) | _trainable(model)
-        for name, model in models.items()
+        describe_model(name, model.config, model.card, model.path) | _trainable(model) for name, model in models.items()
     ]
 
     @asynccontextmanager
@@ -130,9 +129,7 @@ def create_app(
         name = known(models, request.model)
         about = next(one for one in described if one["name"] == name)
         if "inside" not in about:
-            raise UserError(
-                f"{name} is too large for this, or cannot run in a page: use `seq2see see --html`."
-            )
+            raise UserError(f"{name} is too large for this, or cannot run in a page: use `seq2see see --html`.")
         model = models[name]
         texts = about["examples"] or [_any_text(model)]
         (data,) = await tracing.do(

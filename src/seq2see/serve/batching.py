@@ -118,9 +118,7 @@ class Batcher:
         client = client or Client()
         if len(self.waiting) >= self.limits.queue:
             self._make_room(client)
-        job = Job(
-            key, items, work, client, costs or [0.0] * len(items), asyncio.get_running_loop().create_future()
-        )
+        job = Job(key, items, work, client, costs or [0.0] * len(items), asyncio.get_running_loop().create_future())
         client.future = job.future
         self.waiting.append(job)
         self._arrived.set()
@@ -159,9 +157,7 @@ class Batcher:
         for job in self.waiting:
             start = job.taken
             if job.key == first.key and (job is first or size + len(job.items) - start <= self.limits.batch):
-                while job.taken < len(job.items) and (
-                    not size or cost + job.costs[job.taken] <= self.limits.piece
-                ):
+                while job.taken < len(job.items) and (not size or cost + job.costs[job.taken] <= self.limits.piece):
                     cost += job.costs[job.taken]
                     size += 1
                     job.taken += 1

@@ -94,9 +94,7 @@ class JsonRoute(APIRoute):
         async def handle(http: Request) -> Response:
             kinds = http.headers.getlist("content-type")
             if [kind.split(";")[0].strip() for kind in kinds] != [JSON]:
-                raise UserError(
-                    f"The request does not have the expected form: send JSON, as content-type: {JSON}."
-                )
+                raise UserError(f"The request does not have the expected form: send JSON, as content-type: {JSON}.")
             body, asker = await http.body(), http.scope["asker"]
             if len(body) <= SHORT:
                 request = read_form(form, body)

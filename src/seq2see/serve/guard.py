@@ -29,9 +29,7 @@ HEADERS = {
     "cache-control": "no-cache",
 }
 ALWAYS = [(name.encode(), value.encode()) for name, value in HEADERS.items()]
-HOST = re.compile(
-    r"(\[[0-9a-f:.]+\]|[^:\[\]@/\s]+)(:\d{1,5})?", re.IGNORECASE
-)  # a name or address, and a port
+HOST = re.compile(r"(\[[0-9a-f:.]+\]|[^:\[\]@/\s]+)(:\d{1,5})?", re.IGNORECASE)  # a name or address, and a port
 OPEN = {"/healthz"}  # answered without a token, for monitoring
 
 
@@ -152,9 +150,7 @@ class Guard:
         if host is None:
             return refusal(400, "A request names its server in exactly one Host header.")
         if "*" not in self.hosts and host[1].lower() not in self.hosts:
-            return refusal(
-                400, f"This server has another name: it answers to {', '.join(sorted(self.hosts))}."
-            )
+            return refusal(400, f"This server has another name: it answers to {', '.join(sorted(self.hosts))}.")
         if self.expected is None or scope["path"] in OPEN:
             return None
         given = [value for name, value in scope["headers"] if name == b"authorization"]

@@ -59,9 +59,7 @@ class RunFolder:
     def _lines(self) -> list[str]:
         log = self.path / LOG
         text = read_text(log, folder.LARGEST_LOG) if log.exists() else ""
-        return [
-            line for line in text.split("\n")[:-1] if line
-        ]  # a line without an end is still being written
+        return [line for line in text.split("\n")[:-1] if line]  # a line without an end is still being written
 
 
 def _record(line: str) -> dict[str, Any]:

@@ -17,11 +17,7 @@ from seq2see.files import write_atomically as write_atomically
 from seq2see.tokenizers.tokenizer import Tokenizer
 
 CONFIG, WEIGHTS, CARD = "config.toml", "model.safetensors", "card.md"
-TOKENIZER, SOURCE_TOKENIZER, TARGET_TOKENIZER = (
-    "tokenizer.json",
-    "source-tokenizer.json",
-    "target-tokenizer.json",
-)
+TOKENIZER, SOURCE_TOKENIZER, TARGET_TOKENIZER = ("tokenizer.json", "source-tokenizer.json", "target-tokenizer.json")
 TOKENIZER_FILES = {TOKENIZER, SOURCE_TOKENIZER, TARGET_TOKENIZER}
 CONFIDENCE, PICTURE = "confidence.json", "reliability.png"
 TRAINED = "training.json"
@@ -141,9 +137,7 @@ def weights_path(path: Path) -> Path:
 
 def parameter_count(path: Path) -> int:
     """Count the numbers in a model folder's weights from the header of the file."""
-    return sum(
-        prod(shape) for name, (_, shape) in weights_head(weights_path(path)).items() if not is_step(name)
-    )
+    return sum(prod(shape) for name, (_, shape) in weights_head(weights_path(path)).items() if not is_step(name))
 
 
 def is_step(name: str) -> bool:
@@ -179,9 +173,7 @@ def weights_head(path: Path) -> dict[str, tuple[str, tuple[int, ...]]]:
         except (TypeError, KeyError, ValueError):
             raise refuse(f"its header describes {shown(name)} wrongly") from None
         if not isinstance(kind, str) or kind not in BYTES_OF:
-            raise refuse(
-                f"{shown(name)} has numbers of type {shown(str(kind))}, and {', '.join(BYTES_OF)} are known"
-            )
+            raise refuse(f"{shown(name)} has numbers of type {shown(str(kind))}, and {', '.join(BYTES_OF)} are known")
         if not good or prod(shape) * BYTES_OF[kind] != last - first:
             raise refuse(f"the size of {shown(name)} in the header does not match its shape")
         found[name] = kind, shape
@@ -192,9 +184,7 @@ def weights_head(path: Path) -> dict[str, tuple[str, tuple[int, ...]]]:
         raise refuse("its header does not match the number of bytes in the file")
     for name, (kind, shape) in found.items():
         if kind == "I8" and found.get(name + STEP) != ("F32", (*shape[:-1], 1)):
-            raise FolderError(
-                f"{path.name} lacks {shown(name + STEP, 100)}, one for each row: copy or train it again."
-            )
+            raise FolderError(f"{path.name} lacks {shown(name + STEP, 100)}, one for each row: copy or train it again.")
     return found
 
 
@@ -247,9 +237,7 @@ def check_sums(path: Path) -> int:
 def refuse_finished(path: Path) -> None:
     """Refuse to write where a finished model is."""
     if (path / WEIGHTS).exists():
-        raise FolderError(
-            f"{path} already holds a finished model: name another folder with `out`, or remove it."
-        )
+        raise FolderError(f"{path} already holds a finished model: name another folder with `out`, or remove it.")
 
 
 def write(
@@ -270,9 +258,7 @@ def write(
     if path.exists() and not path.is_dir():
         raise FolderError(f"{path} is a file: a folder for the model was expected.")
     if path.is_dir() and any(path.iterdir()) and not (path / CONFIG).is_file():
-        raise FolderError(
-            f"{path} is not empty, and holds no model: choose a folder that does not exist yet."
-        )
+        raise FolderError(f"{path} is not empty, and holds no model: choose a folder that does not exist yet.")
     if not path.exists() or not any(path.iterdir()):
         with whole_or_nothing(path) as new:
             _write(new, config, tokenizers, weights, card, confidence)
@@ -293,12 +279,7 @@ def write(
 
 
 def _write(
-    path: Path,
-    config: Config,
-    tokenizers: Tokenizers,
-    weights: bytes,
-    card: str,
-    confidence: Storable | None,
+    path: Path, config: Config, tokenizers: Tokenizers, weights: bytes, card: str, confidence: Storable | None
 ) -> None:
     write_tokenizers(path, tokenizers)
     write_atomically(path / CONFIG, config.to_toml().encode())

@@ -37,11 +37,7 @@ def write_weights(path: Path, weights: Mapping[str, Tensor]) -> None:
     head, place = {}, 0
     for name, tensor in weights.items():
         size = tensor.numel() * tensor.element_size()
-        head[name] = {
-            "dtype": kinds[tensor.dtype],
-            "shape": list(tensor.shape),
-            "data_offsets": [place, place + size],
-        }
+        head[name] = {"dtype": kinds[tensor.dtype], "shape": list(tensor.shape), "data_offsets": [place, place + size]}
         place += size
     written = json.dumps(head).encode()
     written += b" " * (-len(written) % 8)
@@ -88,9 +84,7 @@ def read_weights(path: Path) -> dict[str, Tensor]:
     except KeyError as error:
         raise FolderError(f"{path.name} lacks {error.args[0]}: copy or train it again.") from None
     except (SafetensorError, OSError) as error:
-        raise FolderError(
-            f"{path.name} cannot be read as safetensors ({error}): copy or train it again."
-        ) from None
+        raise FolderError(f"{path.name} cannot be read as safetensors ({error}): copy or train it again.") from None
 
 
 def put_weights(model: Transformer, weights: dict[str, Tensor], origin: str) -> None:

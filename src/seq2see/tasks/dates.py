@@ -48,9 +48,7 @@ def check(text: str) -> None:
         raise InputError(f"{shown(text)} has a month {month:02}, but months go from 01 to 12: {EXPECTED}.")
     last = monthrange(year, month)[1]
     if not 1 <= day <= last:
-        raise InputError(
-            f"{shown(text)} does not exist, {MONTHS[month - 1]} {year} has {last} days: {EXPECTED}."
-        )
+        raise InputError(f"{shown(text)} does not exist, {MONTHS[month - 1]} {year} has {last} days: {EXPECTED}.")
 
 
 def _fault(text: str) -> str:

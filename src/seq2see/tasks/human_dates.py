@@ -24,18 +24,12 @@ from seq2see.tokenizers.folding import without_accents
 
 ORDERS = ("day", "month")
 NO_YEAR, NO_DAY, NO_DATE = "no year", "no day", "no date"
-REASONS = {
-    NO_YEAR: "has no year",
-    NO_DAY: "names no single day",
-    NO_DATE: "is not a date",
-}
+REASONS = {NO_YEAR: "has no year", NO_DAY: "names no single day", NO_DATE: "is not a date"}
 PIVOT = 69  # '69 to '99 are of the 20th century, '00 to '68 of the 21st, as in POSIX and in Python's strptime
 LONGEST = 80  # characters
 REMEMBERED = 10_000  # most characters in the table
 _ISO = re.compile(r"(\d{4})-(\d{2})-(\d{2})")
-NAMES = Path(__file__).with_name(
-    "month_names.txt"
-)  # of the learned languages, by `shipped.written_dates.month_names`
+NAMES = Path(__file__).with_name("month_names.txt")  # of the learned languages, by `shipped.written_dates.month_names`
 _LETTER = r"[^\W\d_]"
 _ANY_LETTER = re.compile(_LETTER)
 _DOUBLED = re.compile(r"(.)\1")

@@ -36,9 +36,7 @@ INSIDE = dict(zip(KINDS, ("normalizers", "pretokenizers", "decoders", "processor
 _ENDINGS = "(?i:'s|'t|'re|'ve|'m|'ll|'d)"
 _REST = r" ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 #: Well-known patterns with several consecutive repetitions.
-KNOWN_PATTERNS = {
-    rf"{_ENDINGS}|[^\r\n\p{{L}}\p{{N}}]?\p{{L}}+|\p{{N}}{digits}|{_REST}" for digits in ("", "{1,3}")
-}
+KNOWN_PATTERNS = {rf"{_ENDINGS}|[^\r\n\p{{L}}\p{{N}}]?\p{{L}}+|\p{{N}}{digits}|{_REST}" for digits in ("", "{1,3}")}
 
 
 Refusal = Callable[[str], FolderError]
@@ -62,10 +60,7 @@ def _checked(form: Any, refuse: Refusal) -> int:
     size = _check_model(form["model"], form.get("added_tokens"), refuse)
     padding = form.get("padding") or {}
     strategy = padding.get("strategy")
-    lengths = (
-        padding.get("pad_to_multiple_of"),
-        strategy.get("Fixed") if isinstance(strategy, dict) else None,
-    )
+    lengths = (padding.get("pad_to_multiple_of"), strategy.get("Fixed") if isinstance(strategy, dict) else None)
     if any(number is not None and number > PADDING for number in lengths):
         raise refuse(f"every text would be padded to more than {PADDING:,} tokens")
     for part, kinds in KINDS.items():
@@ -140,19 +135,12 @@ def _check_part(part: dict[str, Any], refuse: Refusal) -> None:
             raise refuse("a template that does not contain the text once")
         known = part.get("special_tokens")
         used = [one["SpecialToken"] for one in template if isinstance(one, dict) and "SpecialToken" in one]
-        if not isinstance(known, dict) or any(
-            not isinstance(one, dict) or one.get("id") not in known for one in used
-        ):
+        if not isinstance(known, dict) or any(not isinstance(one, dict) or one.get("id") not in known for one in used):
             raise refuse("a template with a token that it does not define")
 
 
 def _is_number(value: Any) -> bool:
-    return (
-        isinstance(value, int | float)
-        and not isinstance(value, bool)
-        and abs(value) < 1e30
-        and isfinite(value)
-    )
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 1e30 and isfinite(value)
 
 
 def _is_quick(pattern: Any) -> bool:
@@ -163,9 +151,7 @@ def _is_quick(pattern: Any) -> bool:
         return True
     plain = re.sub(r"\\[pP]\{\^?\w+\}|\\.", "x", pattern, flags=re.DOTALL)  # an escape is one character
     plain = re.sub(r"\[\^?\]?[^\]\[]*\]", "x", plain)  # so is a set of characters
-    if re.search(
-        r"\)[*+?{]|[*+?}][*+{]|[\[\]]|\(\?[^:!=i]", plain
-    ):  # groups are not repeated, nor repetitions
+    if re.search(r"\)[*+?{]|[*+?}][*+{]|[\[\]]|\(\?[^:!=i]", plain):  # groups are not repeated, nor repetitions
         return False
     return all(len(re.findall(r"[*+{]", one)) <= 1 for one in plain.split("|"))
 

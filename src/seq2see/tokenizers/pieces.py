@@ -12,14 +12,7 @@ def pieces_of(tokenizer: Tokenizer) -> tuple[list[bytes | None], str]:
     Some tokenizers write a space before each word and drop the first one: with them, all texts have a space in front.
     """
     names = tokenizer.vocabulary()
-    special = {
-        *tokenizer.before,
-        *tokenizer.after,
-        tokenizer.start,
-        tokenizer.end,
-        tokenizer.pad,
-        tokenizer.unknown,
-    }
+    special = {*tokenizer.before, *tokenizer.after, tokenizer.start, tokenizer.end, tokenizer.pad, tokenizer.unknown}
     written: list[bytes | None]
     front = ""
     if tokenizer.kind == "words":
@@ -31,8 +24,7 @@ def pieces_of(tokenizer: Tokenizer) -> tuple[list[bytes | None], str]:
     elif "ByteLevel" in repr(tokenizer.engine.decoder):
         table = _byte_level()
         written = [
-            bytes(table[sign] for sign in name) if all(sign in table for sign in name) else None
-            for name in names
+            bytes(table[sign] for sign in name) if all(sign in table for sign in name) else None for name in names
         ]
     else:
         raise UserError(

@@ -21,9 +21,7 @@ from seq2see.tokenizers import limits
 NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = 1, 2, 3, 4, 5, 6
 UNIGRAM, BPE = 1, 2
 LONGEST_PIECE = 500  # characters
-UNREACHABLE = (
-    " "  # prefix of a name that no text can spell, since a space becomes ▁ before pieces are looked up
-)
+UNREACHABLE = " "  # prefix of a name that no text can spell, since a space becomes ▁ before pieces are looked up
 
 
 @dataclass(frozen=True)
@@ -151,15 +149,11 @@ def engine_of(model: SentencePiece, names: Sequence[str], unknown: str, special:
     if model.model == UNIGRAM:
         scores = [cutting[text].score if text in cutting else lowest for text in texts]
         engine = Engine(
-            models.Unigram(
-                list(zip(texts, scores, strict=True)), unk_id=texts.index(unknown), byte_fallback=bytes_too
-            )
+            models.Unigram(list(zip(texts, scores, strict=True)), unk_id=texts.index(unknown), byte_fallback=bytes_too)
         )
     else:
         ids = {text: number for number, text in enumerate(texts)}
-        engine = Engine(
-            models.BPE(ids, _merges(cutting), unk_token=unknown, fuse_unk=True, byte_fallback=bytes_too)
-        )
+        engine = Engine(models.BPE(ids, _merges(cutting), unk_token=unknown, fuse_unk=True, byte_fallback=bytes_too))
     steps: list[normalizers.Normalizer] = []
     if model.charsmap:
         steps.append(normalizers.Precompiled(model.charsmap))

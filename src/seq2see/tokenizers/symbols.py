@@ -33,9 +33,7 @@ def separator_of(texts: Sequence[str]) -> str | None:
     looked_at = texts[:: max(1, len(texts) // LOOKED_AT)]
     for separator in SEPARATORS:
         least = 2 if separator == " " else 3
-        if median(text.count(separator) + 1 for text in looked_at) >= least and _are_symbols(
-            looked_at, separator
-        ):
+        if median(text.count(separator) + 1 for text in looked_at) >= least and _are_symbols(looked_at, separator):
             return separator
     return None
 

@@ -27,24 +27,14 @@ BYTES_TO_TEXT = decoders.Sequence([decoders.ByteFallback(), decoders.Fuse()])
 
 #: The units that sub-words may not cross: a word with the space before it, a digit, signs, white space. "<" is a unit
 #: of its own, so that no text can spell a special token or a byte.
-PIECES = pre_tokenizers.Split(
-    Regex(r"<| ?[\p{L}\p{M}]+| ?\p{N}| ?[^\s\p{L}\p{M}\p{N}<]+|\s+(?!\S)|\s"), "isolated"
-)
+PIECES = pre_tokenizers.Split(Regex(r"<| ?[\p{L}\p{M}]+| ?\p{N}| ?[^\s\p{L}\p{M}\p{N}<]+|\s+(?!\S)|\s"), "isolated")
 #: 003's preparation: words at white space, signs split off, apostrophes and hyphens left within words.
 WORDS = pre_tokenizers.Sequence(
     [pre_tokenizers.Split(Regex(r"\s+"), "removed"), pre_tokenizers.Split(Regex(r"[^\w\s'’-]"), "isolated")]
 )
 
 #: The 68 tokens of the shipped dates model, in order: 0-9, A-Z, a-z, three signs, three special tokens.
-DOCUMENT_VOCABULARY = (
-    *string.digits,
-    *string.ascii_uppercase,
-    *string.ascii_lowercase,
-    *"-, ",
-    START,
-    END,
-    PAD,
-)
+DOCUMENT_VOCABULARY = (*string.digits, *string.ascii_uppercase, *string.ascii_lowercase, *"-, ", START, END, PAD)
 
 
 def fold(text: str) -> str:
@@ -130,9 +120,7 @@ class Tokenizer:
     def _special(self, token: str) -> int:
         number = self.engine.token_to_id(token)
         if number is None:
-            raise FolderError(
-                f"The tokenizer has no {token} token: was its tokenizer.json written by seq2see?"
-            )
+            raise FolderError(f"The tokenizer has no {token} token: was its tokenizer.json written by seq2see?")
         return int(number)
 
     def _template(self) -> tuple[list[int], list[int]]:
@@ -157,9 +145,7 @@ class Tokenizer:
             self.size = min(self.size, size)
 
     @classmethod
-    def of_others(
-        cls, engine: Engine, before: Sequence[str], after: Sequence[str], pad: str, size: int
-    ) -> Tokenizer:
+    def of_others(cls, engine: Engine, before: Sequence[str], after: Sequence[str], pad: str, size: int) -> Tokenizer:
         """Wrap an imported tokenizer; ``size`` is the number of the model's tokens."""
         ids: dict[str, int] = engine.get_vocab(with_added_tokens=True)
         for name in (*before, *after, pad):
@@ -167,9 +153,7 @@ class Tokenizer:
                 raise FolderError(f"The tokenizer has no token {shown(name)}.")
         if (missing := size - engine.get_vocab_size()) > 0:
             # The model has vectors without a token, to pad its table: they get names that no text can spell.
-            engine.add_tokens(
-                [AddedToken(f"\x00unused {number}", normalized=False) for number in range(missing)]
-            )
+            engine.add_tokens([AddedToken(f"\x00unused {number}", normalized=False) for number in range(missing)])
         engine.post_processor = processors.TemplateProcessing(
             single=[*before, "$A", *after],
             special_tokens=[(name, ids[name]) for name in dict.fromkeys([*before, *after])],
@@ -297,8 +281,7 @@ class Tokenizer:
         engine.pre_tokenizer = pre_tokenizers.Whitespace()
         names = [PAD, START, END, UNKNOWN]
         engine.train_from_iterator(
-            texts,
-            trainers.WordPieceTrainer(vocab_size=vocabulary, special_tokens=names, show_progress=False),
+            texts, trainers.WordPieceTrainer(vocab_size=vocabulary, special_tokens=names, show_progress=False)
         )
         return cls._of_pieces(json.loads(engine.to_str()), decoders.WordPiece())
 
@@ -344,9 +327,7 @@ class Tokenizer:
             try:
                 self.engine.encode(text)
             except Exception as error:  # the library raises bare Exception
-                raise InputError(
-                    f"{shown(text)} cannot be split into this model's tokens ({error})."
-                ) from None
+                raise InputError(f"{shown(text)} cannot be split into this model's tokens ({error}).") from None
             return
         if self.letters is not None and self.letters.keys() >= set(self.cut(text)):
             return
@@ -389,9 +370,7 @@ class Tokenizer:
         """Return the smallest parts of each word, before any merge: its characters, or the bytes of rare ones."""
         ids: dict[str, int] = self.engine.get_vocab()
         of_character = {
-            c: [ids[c]] if c in ids else [ids[BYTES[byte]] for byte in c.encode()]
-            for word in words
-            for c in word
+            c: [ids[c]] if c in ids else [ids[BYTES[byte]] for byte in c.encode()] for word in words for c in word
         }
         return [[number for c in word for number in of_character[c]] for word in words]
 
@@ -471,9 +450,7 @@ def read_engine(path: Path) -> Engine:
         why = shown(str(error), 200)
         raise FolderError(f"{path.name} is not a tokenizer that can be read ({why}).") from None
     if engine.get_vocab_size() != size or any(not 0 <= number < size for number in ids):
-        raise FolderError(
-            f"{path.name} is not a tokenizer that can be read (some ids are beyond its vocabulary)."
-        )
+        raise FolderError(f"{path.name} is not a tokenizer that can be read (some ids are beyond its vocabulary).")
     return engine
 
 

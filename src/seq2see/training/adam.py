@@ -47,8 +47,7 @@ class Adam:
                     "exp_avg_sq": torch.zeros_like(parameter, memory_format=torch.preserve_format),
                 }
         steps, means, squares = (
-            [self.state[parameter][name] for parameter in learned]
-            for name in ("step", "exp_avg", "exp_avg_sq")
+            [self.state[parameter][name] for parameter in learned] for name in ("step", "exp_avg", "exp_avg_sq")
         )
         fused = device.type in ("cpu", "cuda")
         adam(

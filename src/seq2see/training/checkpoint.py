@@ -97,8 +97,6 @@ def prune(folder: Path, keep: Iterable[int]) -> None:
 def average(all_weights: list[dict[str, Tensor]]) -> dict[str, Tensor]:
     """Return the mean of several checkpoints' weights (section 6.1)."""
     return {
-        name: torch.stack([weights[name].double() for weights in all_weights])
-        .mean(0)
-        .to(all_weights[0][name].dtype)
+        name: torch.stack([weights[name].double() for weights in all_weights]).mean(0).to(all_weights[0][name].dtype)
         for name in all_weights[0]
     }

@@ -24,9 +24,7 @@ if TYPE_CHECKING:
     from torch._C._distributed_c10d import Store
 
 T = TypeVar("T")
-WAIT = timedelta(
-    hours=2
-)  # time for the first process to evaluate; if it dies, torchrun ends the others at once
+WAIT = timedelta(hours=2)  # time for the first process to evaluate; if it dies, torchrun ends the others at once
 
 
 def join(device: str) -> tuple[str, bool]:

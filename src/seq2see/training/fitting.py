@@ -135,15 +135,11 @@ def fit(
         raise UserError(f"`ensemble` is {ensemble}: the number of models was expected, 1 or more.")
     if distil:
         if ensemble < 2:
-            raise UserError(
-                f"`distil` trains one model on an ensemble, but `ensemble` is {ensemble}: give 2 or more."
-            )
+            raise UserError(f"`distil` trains one model on an ensemble, but `ensemble` is {ensemble}: give 2 or more.")
         for folder in () if out is None else (Path(out), beside_of(Path(out))):
             runs.check_free(folder, resume)  # now, not after the training of the ensemble
         unlabelled = runs.sources_of(unlabelled)
-        data = runs.Data.read(
-            data, validation, test, 1, columns, unseen=unseen
-        )  # once: it may be a generator
+        data = runs.Data.read(data, validation, test, 1, columns, unseen=unseen)  # once: it may be a generator
         settings: dict[str, Any] = dict(
             tokenizer=tokenizer, vocabulary=vocabulary, preset=preset, budget=budget,
             model=model, training=training, decoding=decoding, seed=seed, device=device, unseen=unseen, vary=vary,
@@ -191,9 +187,7 @@ def fit(
     def so_far(scores: Evaluation | None = None) -> Seq2Seq:
         network = run.trainer.finish() if scores is None else run.trainer.model
         card, sure = run.card(scores, "seq2see.fit"), run.confidence
-        made = Seq2Seq(
-            run.trainer.config, run.trainer.tokenizers, network, card, device=ready.device, confidence=sure
-        )
+        made = Seq2Seq(run.trainer.config, run.trainer.tokenizers, network, card, device=ready.device, confidence=sure)
         made.history, made.trained = history, run.trained
         return made
 

@@ -70,11 +70,7 @@ class Objective(nn.Module):
         self.guided = guided_in(model, settings)
 
     def forward(
-        self,
-        batch: Batch | PackedBatch,
-        masks: PackedMasks | None,
-        tokens: Tensor,
-        taught: Tensor | None = None,
+        self, batch: Batch | PackedBatch, masks: PackedMasks | None, tokens: Tensor, taught: Tensor | None = None
     ) -> Tensor:
         """Return the summed loss of the batch's real tokens, divided by ``tokens``, the real tokens of the whole step.
 
@@ -125,9 +121,7 @@ def memory_and_logits(
         assert masks is not None
         assert isinstance(model, FastTransformer)
         memory = model.encode(batch.source, masks.source, masks.source_place)
-        return memory, model.decode(
-            batch.target_in, memory, masks.cross, None, masks.target, masks.target_place
-        )
+        return memory, model.decode(batch.target_in, memory, masks.cross, None, masks.target, masks.target_place)
     memory = model.encode(batch.source, batch.source_mask)
     return memory, model.decode(batch.target_in, memory, batch.source_mask).flatten(0, 1)
 
@@ -155,11 +149,7 @@ class Learner:
     """
 
     def __init__(
-        self,
-        model: Transformer,
-        settings: TrainingConfig,
-        pad: int,
-        teacher: Transformer | None = None,
+        self, model: Transformer, settings: TrainingConfig, pad: int, teacher: Transformer | None = None
     ) -> None:
         self.model, self.settings, self.pad = with_kernels(model), settings, pad
         self.device = next(model.parameters()).device
@@ -176,20 +166,13 @@ class Learner:
         self.captures = packed and distributed.size() == 1
         #: the kernels of a packed step, built in the background
         self.built = (
-            preload(
-                model.config,
-                settings.label_smoothing,
-                pad,
-                next(self.worker.parameters()).dtype,
-                self.device,
-            )
+            preload(model.config, settings.label_smoothing, pad, next(self.worker.parameters()).dtype, self.device)
             if packed
             else None
         )
         few = model.config.d_model <= SMALL and model.config.target_vocabulary <= FEW_LOGITS
         self.losses = [
-            self._spread(Objective(member, settings, pad, few), compiles)
-            for member in members_of(self.worker)
+            self._spread(Objective(member, settings, pad, few), compiles) for member in members_of(self.worker)
         ]
         self.backward = [reads_backward(member) for member in members_of(self.worker)]
         self.teacher = None
@@ -295,11 +278,7 @@ class Learner:
 
     def _teachers(self) -> list[Transformer]:
         """Return the teacher's members that write from left to right, as its pupil does."""
-        return (
-            []
-            if self.teacher is None
-            else [one for one in members_of(self.teacher) if not reads_backward(one)]
-        )
+        return [] if self.teacher is None else [one for one in members_of(self.teacher) if not reads_backward(one)]
 
     @contextmanager
     def _side_by_side(self, count: int) -> Iterator[Callable[[int], AbstractContextManager[object]]]:
@@ -338,9 +317,7 @@ class Learner:
         answers = [self._taught(batch) for batch in batches]
         if self.settings.r_drop:
             batches = [batch.twice() for batch in batches]
-        tokens = distributed.mean(
-            torch.stack([(batch.target_out != self.pad).sum() for batch in batches]).sum()
-        )
+        tokens = distributed.mean(torch.stack([(batch.target_out != self.pad).sum() for batch in batches]).sum())
         total = torch.zeros((), device=self.device)
         for batch, taught in zip(batches, answers, strict=True):
             masks = batch.masks() if isinstance(batch, PackedBatch) else None
@@ -391,10 +368,7 @@ class Learner:
             self.slots = [torch.empty_like(batch.rows, device=self.device) for batch in batches]
         for slot, batch in zip(self.slots, batches, strict=True):
             slot.copy_(batch.rows.pin_memory(), non_blocking=True)
-        here = [
-            PackedBatch(slot, batch.size, batch.tokens)
-            for slot, batch in zip(self.slots, batches, strict=True)
-        ]
+        here = [PackedBatch(slot, batch.size, batch.tokens) for slot, batch in zip(self.slots, batches, strict=True)]
         self.learning_rate.fill_(learning_rate)
         self.warm += 1
         if self.warm == WARM_STEPS + 1:

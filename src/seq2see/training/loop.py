@@ -44,14 +44,7 @@ from seq2see.storage.weights import placed, put_weights, weights_bytes, weights_
 from seq2see.training import checkpoint, distributed
 from seq2see.training.checkpoint import Checkpoint
 from seq2see.training.learner import Learner
-from seq2see.training.schedule import (
-    ENOUGH_RIGHT,
-    Course,
-    has_line,
-    is_watched,
-    learning_rate,
-    steps_of,
-)
+from seq2see.training.schedule import ENOUGH_RIGHT, Course, has_line, is_watched, learning_rate, steps_of
 
 CHECKPOINTS, LOG, SHARDS = "checkpoints", "log.jsonl", ".shards"
 #: Pairs that are varied at a time. The first step waits only for these; the others are varied in the background.
@@ -189,9 +182,7 @@ class Trainer:
         special = Special.of(tokenizers)
         self.engine = engine_of(self.model, special)
         #: Threads of a CPU, fixed for the whole run: another number could change the last bits of sums.
-        self.threads = (
-            torch.get_num_threads() if distributed.size() > 1 else min(torch.get_num_threads(), free_cores())
-        )
+        self.threads = torch.get_num_threads() if distributed.size() > 1 else min(torch.get_num_threads(), free_cores())
         #: whether a batch is tried before the first step; not under torchrun, where each process would try
         self.tries = self.device.type == "cuda" and distributed.size() == 1
         self.step = 0
@@ -222,9 +213,7 @@ class Trainer:
         self.batches: Batches | PackedBatches | FreshBatches
         if settings.bpe_dropout or settings.chained or settings.invented or self.vary:
             parts = 1 if self.recut is not None else -(-len(source.lengths) // VARIED_AT_ONCE)
-            self.batches = FreshBatches(
-                partial(self._part, self.as_read, self.recut, parts), self._arranged, parts
-            )
+            self.batches = FreshBatches(partial(self._part, self.as_read, self.recut, parts), self._arranged, parts)
         else:
             self.batches = self._arranged(source, target)
 
@@ -257,9 +246,7 @@ class Trainer:
     def _sides(self, train: Sequence[Pair]) -> tuple[Side, Side]:
         settings, longest = self.config.training, self.config.model.max_length
         source, target = (
-            Side(
-                texts, tokenizer, settings.bpe_dropout, settings.seed, min(longest, settings.batch_tokens - 1)
-            )
+            Side(texts, tokenizer, settings.bpe_dropout, settings.seed, min(longest, settings.batch_tokens - 1))
             for texts, tokenizer in zip(
                 zip(*train, strict=True), (self.tokenizers.source, self.tokenizers.target), strict=True
             )
@@ -338,9 +325,7 @@ class Trainer:
         except RuntimeError as error:
             if not devices.is_full(error):
                 raise
-            advice = (
-                "End other programs there and continue with `resume`, or set training.batch_tokens lower."
-            )
+            advice = "End other programs there and continue with `resume`, or set training.batch_tokens lower."
             raise devices.full(f"step {self.step:,}", advice) from None
 
     def _find_room(self) -> None:
@@ -419,9 +404,7 @@ class Trainer:
     def _line(self, loss: float) -> Line | None:
         """Measure and write a line of the table in the first process; the others receive its score."""
         line = self._measured(loss) if distributed.first() else None
-        score, right = distributed.from_first(
-            (0.0, False) if line is None else (line.score, line.exact_match == 1.0)
-        )
+        score, right = distributed.from_first((0.0, False) if line is None else (line.score, line.exact_match == 1.0))
         before, settings = self.course, self.config.training
         self.course = before.after(self.step, score, right and len(self.validation) >= ENOUGH_RIGHT, settings)
         if self.course.why != before.why and distributed.first():
@@ -454,9 +437,7 @@ class Trainer:
             bleu=scores.bleu().score if self.sentences else None,
             likeness=self._likeness(scores),
             samples=scores.answers[:SAMPLES],
-            attention=sharpness(self.model, self.tokenizers, *self.validation[0])
-            if self.validation
-            else None,
+            attention=sharpness(self.model, self.tokenizers, *self.validation[0]) if self.validation else None,
         )
 
     @property
@@ -497,9 +478,7 @@ class Trainer:
             if self.course.score > (before.exact_match + self._likeness(before)) / 2:
                 self._take(best)
                 if is_clearly_better(self._answered(), before, self.sentences):
-                    self.say(
-                        f"The model of step {self.course.step:,} is better on the held-out pairs, and is kept."
-                    )
+                    self.say(f"The model of step {self.course.step:,} is better on the held-out pairs, and is kept.")
                 else:
                     self._take(average)
         return self.model.eval()
@@ -510,9 +489,7 @@ class Trainer:
 
     def _answered(self) -> Evaluation:
         """Answer the held-out pairs with the present weights."""
-        return evaluate(
-            self.model, self.tokenizers, self.validation, engine=self.engine, rules=self.config.decoding
-        )
+        return evaluate(self.model, self.tokenizers, self.validation, engine=self.engine, rules=self.config.decoding)
 
     def _take(self, weights: dict[str, Tensor]) -> None:
         put_weights(self.model, weights, "the averaged checkpoints")
@@ -542,9 +519,7 @@ class Trainer:
         every = settings.evaluate_every if settings.patience else settings.checkpoint_every
         if is_watched(settings):
             every = max(1, settings.steps // SNAPSHOTS)
-        return (
-            step % every == 0 or step == self.last_step or step == self.course.step or self._in_average(step)
-        )
+        return step % every == 0 or step == self.last_step or step == self.course.step or self._in_average(step)
 
     def _in_average(self, step: int) -> bool:
         """Whether the weights after this step are part of the final average."""
@@ -659,9 +634,7 @@ class Trainer:
                 whole[step] = checkpoint.read(where, step)
             except FolderError as error:
                 self.say(f"{error}; an earlier one is used.")
-        for step in sorted(
-            (step for step in whole if whole[step].run), reverse=True
-        ):  # some have only weights
+        for step in sorted((step for step in whole if whole[step].run), reverse=True):  # some have only weights
             if "course" not in whole[step].notes:
                 raise UserError(
                     f"{self.out} was begun by an earlier version of seq2see, whose trainings cannot be continued: train "

@@ -28,17 +28,7 @@ from seq2see.data.batching import Cut, Ragged
 from seq2see.data.cuts import LEARNED, Asked, Cuts, are_sentences, cuts_of, kinds_asked, tokenizers_of
 from seq2see.data.doctor import lines_named
 from seq2see.data.pairs import Corpus, Pair, Splits, corpus_of, paths_in, seen_in, split, without
-from seq2see.data.recipe import (
-    LONGEST,
-    Facts,
-    Recipe,
-    choose,
-    config_of,
-    fast_on,
-    in_minutes,
-    most_tokens,
-    with_length,
-)
+from seq2see.data.recipe import LONGEST, Facts, Recipe, choose, config_of, fast_on, in_minutes, most_tokens, with_length
 from seq2see.data.shards import Shards, Survey, is_large, survey
 from seq2see.data.shards import write as write_shards
 from seq2see.data.variation import Vary, made_up
@@ -146,9 +136,7 @@ class Request:
         self.settings = {"model": _settings(self.model), "training": _settings(self.training)}
         steps, budget = (self.settings["training"].get(name) for name in ("steps", "budget"))
         if steps is not None and budget is not None:
-            raise UserError(
-                f"steps ({steps}) and budget ({budget:g} s) both say how long to train: give one of them."
-            )
+            raise UserError(f"steps ({steps}) and budget ({budget:g} s) both say how long to train: give one of them.")
         self.seed = self.split_seed
         DecodingConfig.of(**self.decoding)  # a wrong setting is an error at once
         if self.members > 1:
@@ -178,12 +166,7 @@ class Request:
 
         A script that resumes may be started once more than needed. The folder does not record the data.
         """
-        found = (
-            distributed.first()
-            and self.resume
-            and self.out is not None
-            and (self.out / folder.WEIGHTS).is_file()
-        )
+        found = distributed.first() and self.resume and self.out is not None and (self.out / folder.WEIGHTS).is_file()
         if found:
             assert self.out is not None
             before, model = folder.read_config(self.out), self.settings["model"]
@@ -292,8 +275,7 @@ class Data:
     ) -> Data:
         """Read all parts; each may be files, a table, or pairs."""
         watched, tested = (
-            None if part is None else corpus_of(part, columns, strict, or_two=True).pairs
-            for part in (validation, test)
+            None if part is None else corpus_of(part, columns, strict, or_two=True).pairs for part in (validation, test)
         )
         paths = paths_in(data)
         if paths and is_large(paths):
@@ -378,9 +360,7 @@ class Prepared:
         told = "no validation or test source is in the training"
         if shared:
             told = f"{' and '.join(shared)} with a training source (--unseen removes those from the training)"
-        return (
-            f"{told}; {counted(self.watched, 'test pair')} with a validation source" if self.watched else told
-        )
+        return f"{told}; {counted(self.watched, 'test pair')} with a validation source" if self.watched else told
 
     def origin(self, seed: int) -> str:
         """Where the held-out parts come from, in words."""
@@ -408,9 +388,7 @@ def prepare_dates(request: Request, years: tuple[int, int], count: int) -> Prepa
         "dates",
         model,
         TrainingConfig.of(
-            **with_length(
-                {**recipe.training, **fast_on(where.device, recipe.model)}, request.settings["training"]
-            )
+            **with_length({**recipe.training, **fast_on(where.device, recipe.model)}, request.settings["training"])
         ),
     )
     train, validation, test = dates.splits(count, held_out, held_out, request.seed, years)
@@ -434,9 +412,7 @@ def prepare(data: Data, request: Request, show: Callable[[str], None] = lambda t
         everything = parts.train
     else:
         if request.out is None:
-            raise UserError(
-                f"{found.corpus.name} is larger than memory: name a folder for its ids with `out`."
-            )
+            raise UserError(f"{found.corpus.name} is larger than memory: name a folder for its ids with `out`.")
         parts = Splits(found.corpus.pairs, found.validation, found.test)
         everything = found.alphabet
     cuts = cuts_of(parts.train, request.tokenizer, request.vocabulary, found is None)
@@ -452,9 +428,7 @@ def prepare(data: Data, request: Request, show: Callable[[str], None] = lambda t
         _check_characters(tokenizers, parts.train if found is None else everything)
     if distributed.first():
         distributed.from_first(tokenizers)
-    cuts = replace(
-        cuts, kinds=(tokenizers.source.kind, tokenizers.target.kind)
-    )  # of a file or another model too
+    cuts = replace(cuts, kinds=(tokenizers.source.kind, tokenizers.target.kind))  # of a file or another model too
     both, limit = (tokenizers.source, tokenizers.target), min(LONGEST, int(model.get("max_length", LONGEST)))
     learned = Cut.within(both, parts.train if found is None else [], limit)
     validation, test = (Held.within(both, part, limit) for part in (parts.validation, parts.test))
@@ -465,9 +439,7 @@ def prepare(data: Data, request: Request, show: Callable[[str], None] = lambda t
         train = write_shards(request.out / SHARDS, found, both, limit)
         ids = train.source, train.target
     if not train or not validation.pairs or not test.pairs:
-        raise UserError(
-            f"Nearly all pairs are longer than {limit} tokens: split the texts, or raise model.max_length."
-        )
+        raise UserError(f"Nearly all pairs are longer than {limit} tokens: split the texts, or raise model.max_length.")
     longest = max(validation.longest, test.longest)
     recipe, where = _chosen(request, cuts, [side.lengths for side in ids], longest, found is not None)
     config = config_of(recipe, both, model, training)
@@ -480,9 +452,7 @@ def prepare(data: Data, request: Request, show: Callable[[str], None] = lambda t
     rules = limits_by(ids[0].lengths, ids[1].lengths, config.decoding.but(sentences=cuts.prose))
     config = replace(config, decoding=rules.but(**request.decoding))
     remarks += _remarks(data.corpus, [*learned.dropped, *validation.dropped, *test.dropped], train)
-    given = tuple(
-        name for name, part in (("validation", data.validation), ("test", data.test)) if part is not None
-    )
+    given = tuple(name for name, part in (("validation", data.validation), ("test", data.test)) if part is not None)
     sample = [] if found is None else [source for source, _ in parts.train]
     return Prepared(
         data.corpus.name, config, tokenizers, train, validation.pairs, test.pairs, ids, cuts, recipe, remarks, sample,
@@ -497,12 +467,7 @@ def _chosen(
 
     def recipe(device: str) -> Recipe:
         facts = Facts.of(
-            lengths,
-            cuts,
-            device,
-            members=request.members,
-            taught=request.teacher is not None,
-            on_disk=on_disk,
+            lengths, cuts, device, members=request.members, taught=request.teacher is not None, on_disk=on_disk
         )
         return choose(replace(facts, longest=max(facts.longest, longest)), request.preset)
 
@@ -559,12 +524,7 @@ def _unlabelled(request: Request, tokenizer: Tokenizer, held: Sequence[Pair]) ->
 
 
 def _with_taught(
-    request: Request,
-    learned: Cut,
-    unlabelled: Sequence[str],
-    cuts: Cuts,
-    device: str,
-    show: Callable[[str], None],
+    request: Request, learned: Cut, unlabelled: Sequence[str], cuts: Cuts, device: str, show: Callable[[str], None]
 ) -> tuple[list[Pair], tuple[Ragged, Ragged], int]:
     """Add sources without targets to the training pairs: given ones, and for short texts invented ones.
 
@@ -621,9 +581,7 @@ def _remarks(corpus: Corpus, dropped: Sequence[Pair], train: Sequence[Pair] | Sh
         count, lines = count + train.dropped, train.dropped_lines
     if count:
         named = f" ({lines_named(lines)})" if lines else ""
-        remarks.append(
-            f"{counted(count, 'pair')} {'is' if count == 1 else 'are'} too long and left out{named}."
-        )
+        remarks.append(f"{counted(count, 'pair')} {'is' if count == 1 else 'are'} too long and left out{named}.")
     return remarks
 
 
@@ -737,7 +695,9 @@ class Run:
         if course.why == "solved":
             return "Learned: every held-out pair is right."
         if course.why == "budget" and course.step > STILL * course.falls:
-            return f"Still learning when the budget ended: --budget {in_minutes(3 * settings.budget)} would let it go on."
+            return (
+                f"Still learning when the budget ended: --budget {in_minutes(3 * settings.budget)} would let it go on."
+            )
         gap = self._memorised()
         if gap > OVERFITS:
             return f"It has learned its own pairs better than others ({gap:.0%} more are right): more data would help."
@@ -755,9 +715,7 @@ class Run:
             return 0.0
         rules, answers = self.ready.config.decoding, []
         for pairs in (own, self.trainer.validation):
-            answers.append(
-                evaluate(self.trainer.model, self.trainer.tokenizers, pairs, rules=rules).exact_match
-            )
+            answers.append(evaluate(self.trainer.model, self.trainer.tokenizers, pairs, rules=rules).exact_match)
         return answers[0] - answers[1]
 
     def unseen_pairs(self, what: str) -> str:
@@ -846,9 +804,7 @@ class Run:
             f"| character error rate | {scores.character_error_rate:.4%} |",
         ]
         if self.trainer.tokenizers.target.separator is not None:
-            rows.append(
-                f"| symbol error rate (PER, where symbols are phones) | {scores.token_error_rate:.2%} |"
-            )
+            rows.append(f"| symbol error rate (PER, where symbols are phones) | {scores.token_error_rate:.2%} |")
         if scores.answers and are_sentences([(source, expected) for source, expected, _ in scores.answers]):
             for found in (scores.bleu(), scores.chrf()):
                 rows.append(f"| {found.signature.replace('|', ' ')} | {found.score:.2f} |")
@@ -929,14 +885,7 @@ def progress_bar(run: Run, visible: bool) -> Iterator[Callable[[Step], None]]:
     from rich.console import Console
     from rich.progress import MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-    columns = (
-        "training",
-        MofNCompleteColumn(),
-        "steps",
-        TextColumn("{task.description}"),
-        TimeElapsedColumn(),
-        "left",
-    )
+    columns = ("training", MofNCompleteColumn(), "steps", TextColumn("{task.description}"), TimeElapsedColumn(), "left")
     console = Console(stderr=True)
     with Progress(*columns, TimeRemainingColumn(), console=console, transient=True,
                   disable=not (visible and sys.stderr.isatty())) as bar:  # fmt: skip

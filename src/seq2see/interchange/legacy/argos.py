@@ -37,24 +37,13 @@ def read_argos(path: Path) -> Imported:
             for name in wanted:
                 file = Path(place) / Path(name).name
                 if file.exists():
-                    raise FolderError(
-                        f"{path.name} contains {shown(file.name)} twice: it is not an Argos package."
-                    )
+                    raise FolderError(f"{path.name} contains {shown(file.name)} twice: it is not an Argos package.")
                 with package.open(name) as inside, file.open("xb") as outside:
                     shutil.copyfileobj(inside, outside)
             return _argos(path, Path(place))
-    except (
-        zipfile.BadZipFile,
-        zlib.error,
-        lzma.LZMAError,
-        EOFError,
-        NotImplementedError,
-        RuntimeError,
-    ) as error:
+    except (zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, NotImplementedError, RuntimeError) as error:
         why = shown(str(error), 100)
-        raise FolderError(
-            f"{path.name} cannot be unpacked as an Argos package ({why}): download it again."
-        ) from None
+        raise FolderError(f"{path.name} cannot be unpacked as an Argos package ({why}): download it again.") from None
 
 
 def _wanted(name: str) -> bool:
@@ -68,14 +57,10 @@ def _argos(path: Path, place: Path) -> Imported:
         if not (place / name).is_file():
             raise FolderError(f"{path.name} has no {name}: it is not an Argos package that can be imported.")
     found = read_ctranslate2(place, sentencepiece.read(foreign(place / "sentencepiece.model", LARGEST_LIST)))
-    found.weights = {
-        name: tensor.clone() for name, tensor in found.weights.items()
-    }  # the unpacked files are deleted
+    found.weights = {name: tensor.clone() for name, tensor in found.weights.items()}  # the unpacked files are deleted
     found.family = "Argos"
     found.decoding = found.decoding.but(beam=4, length_penalty=0.2)
     about = read_json(place / "metadata.json") if (place / "metadata.json").is_file() else {}
     if about.get("from_code"):
-        found.notes.append(
-            f"Languages: {brief(about['from_code'])} to {brief(about.get('to_code'))}.".replace("'", "")
-        )
+        found.notes.append(f"Languages: {brief(about['from_code'])} to {brief(about.get('to_code'))}.".replace("'", ""))
     return found

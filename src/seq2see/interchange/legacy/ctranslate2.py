@@ -53,9 +53,7 @@ def read_ctranslate2(
         )
     config = read_json(path / "config.json") if (path / "config.json").is_file() else {}
     if config.get("layer_norm_epsilon") not in (None, 1e-5):
-        raise FolderError(
-            f"The layer norms use ε = {brief(config['layer_norm_epsilon'])}: only 0.00001 is supported."
-        )
+        raise FolderError(f"The layer norms use ε = {brief(config['layer_norm_epsilon'])}: only 0.00001 is supported.")
     # Marian's decoder starts with a vector of zeros. Here it is the embedding of a token that no answer contains.
     from_zero = found.setting("decoder/start_from_zero_embedding", 0) == 1
     weights, model = _weights(found, from_zero)
@@ -80,9 +78,7 @@ def read_ctranslate2(
     longest = min(256, model.max_length - 1)
     marian = spm is None and all((path / f"{side}.spm").is_file() for side in ("source", "target"))
     engines = [
-        marian_engine(path, side, listed, "its vocabulary")
-        if marian
-        else _engine(listed, special, unknown, spm)
+        marian_engine(path, side, listed, "its vocabulary") if marian else _engine(listed, special, unknown, spm)
         for side, listed, special in zip(
             ("source", "target"), names, ([*source_start, *source_end], [start, end]), strict=True
         )
@@ -169,9 +165,7 @@ def _weights(found: Variables, from_zero: bool = False) -> tuple[Renamed, Any]:
     has_bias = "decoder/projection/bias" in found
     if has_bias or from_zero or not tied:
         readers["output.bias"] = lambda: _bias(found, size, from_zero)
-    widths = {
-        half: found.numbers(f"{half}/layer_0/ffn/linear_0/weight").shape[0] for half in ("encoder", "decoder")
-    }
+    widths = {half: found.numbers(f"{half}/layer_0/ffn/linear_0/weight").shape[0] for half in ("encoder", "decoder")}
     model = model_config(
         source_vocabulary=found.numbers(table).shape[0] + (from_zero and same),
         target_vocabulary=size,
@@ -260,9 +254,7 @@ def _pad(names: list[str], unknown: str) -> str:
     return next((name for name in (PAD, "<blank>", "<s>", unknown) if name in names), names[0])
 
 
-def _engine(
-    names: list[str], special: list[str], unknown: str, spm: sentencepiece.SentencePiece | None
-) -> Engine:
+def _engine(names: list[str], special: list[str], unknown: str, spm: sentencepiece.SentencePiece | None) -> Engine:
     """Cut texts by a SentencePiece model, or else at spaces."""
     if spm is not None:
         around = [name for name in dict.fromkeys([*special, _pad(names, unknown), unknown]) if name in names]

@@ -46,16 +46,10 @@ def read_fairseq(path: Path, languages: tuple[str | None, str | None] = (None, N
             "Face Hub instead (hf:facebook/nllb-200-distilled-600M)."
         )
     if settings is None or not isinstance(theirs, dict) or "decoder.embed_tokens.weight" not in theirs:
-        raise FolderError(
-            f"{path.name} is not a fairseq checkpoint of a Transformer: settings or weights are missing."
-        )
+        raise FolderError(f"{path.name} is not a fairseq checkpoint of a Transformer: settings or weights are missing.")
     theirs = {name: tensor for name, tensor in theirs.items() if isinstance(tensor, Tensor)}
     model = _model(settings, theirs)
-    tables = (
-        "encoder.embed_tokens.weight",
-        "decoder.embed_tokens.weight",
-        "decoder.output_projection.weight",
-    )
+    tables = ("encoder.embed_tokens.weight", "decoder.embed_tokens.weight", "decoder.output_projection.weight")
     if tables[2] not in theirs and not model.share_output:
         theirs[tables[2]] = theirs.pop("decoder.embed_out")
     skipped = 2 if model.positions == "learned" else 0
@@ -102,9 +96,7 @@ def _model(settings: dict[str, Any], theirs: dict[str, Tensor]) -> ModelConfig:
 
     activation = settings.get("activation_fn", "relu")
     if activation not in ACTIVATIONS:
-        raise FolderError(
-            f"The activation {activation!r} is not supported. Supported: {', '.join(ACTIVATIONS)}."
-        )
+        raise FolderError(f"The activation {activation!r} is not supported. Supported: {', '.join(ACTIVATIONS)}.")
     source, target = (theirs[f"{half}.embed_tokens.weight"].shape[0] for half in ("encoder", "decoder"))
     together = source == target and torch.equal(
         theirs["encoder.embed_tokens.weight"], theirs["decoder.embed_tokens.weight"]
@@ -117,9 +109,7 @@ def _model(settings: dict[str, Any], theirs: dict[str, Tensor]) -> ModelConfig:
         source_vocabulary=source,
         target_vocabulary=target,
         d_model=int(same("embed_dim")),
-        heads=one_number_of_heads(
-            *(int(settings[f"{half}_attention_heads"]) for half in ("encoder", "decoder"))
-        ),
+        heads=one_number_of_heads(*(int(settings[f"{half}_attention_heads"]) for half in ("encoder", "decoder"))),
         d_ff=max(int(settings[f"{half}_ffn_embed_dim"]) for half in ("encoder", "decoder")),
         encoder_layers=int(settings["encoder_layers"]),
         decoder_layers=int(settings["decoder_layers"]),
@@ -129,22 +119,15 @@ def _model(settings: dict[str, Any], theirs: dict[str, Tensor]) -> ModelConfig:
         positions="learned" if learned else "fairseq",
         max_length=longest,
         share_embeddings=together,
-        share_output=bool(
-            settings.get("share_decoder_input_output_embed") or settings.get("share_all_embeddings")
-        ),
+        share_output=bool(settings.get("share_decoder_input_output_embed") or settings.get("share_all_embeddings")),
         scale_embeddings=not settings.get("no_scale_embedding", False),
         embedding_norm=bool(settings.get("layernorm_embedding", False)),
     )
 
 
-def _dictionaries(
-    path: Path, settings: dict[str, Any], languages: tuple[str | None, str | None]
-) -> tuple[Path, Path]:
+def _dictionaries(path: Path, settings: dict[str, Any], languages: tuple[str | None, str | None]) -> tuple[Path, Path]:
     """Find dict.SOURCE.txt and dict.TARGET.txt beside the checkpoint, or in a folder near it."""
-    names = [
-        given or settings.get(key)
-        for given, key in zip(languages, ("source_lang", "target_lang"), strict=True)
-    ]
+    names = [given or settings.get(key) for given, key in zip(languages, ("source_lang", "target_lang"), strict=True)]
     places = [path.parent, *sorted(p for p in path.parent.iterdir() if p.is_dir()), path.parent.parent,
               *sorted(p for p in path.parent.parent.iterdir() if p.is_dir())]  # fmt: skip
     for place in places:
@@ -179,9 +162,7 @@ def _tokenizer(dictionary: Path, size: int, before: list[str]) -> Tokenizer:
     fitting(len(names), size, dictionary.name)
     names += [f"madeupword{number:04}" for number in range(size - len(names))]
     if codes is not None and codes.suffix == ".model":
-        engine = sentencepiece.engine_of(
-            sentencepiece.read(foreign(codes, LARGEST_LIST)), names, "<unk>", SPECIAL
-        )
+        engine = sentencepiece.engine_of(sentencepiece.read(foreign(codes, LARGEST_LIST)), names, "<unk>", SPECIAL)
     elif codes is not None:
         engine = _subwords(names, codes)
     else:

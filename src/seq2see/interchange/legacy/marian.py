@@ -62,9 +62,7 @@ def read_marian(path: Path, languages: Languages = (None, None)) -> Imported:
     for name, values in EXPECTED.items():
         if (value := settings.get(name, values[0])) not in values:
             wanted = " or ".join(shown(one) for one in values)
-            raise FolderError(
-                f"The model has {name} = {brief(value)}, which is not supported: {wanted} was expected."
-            )
+            raise FolderError(f"The model has {name} = {brief(value)}, which is not supported: {wanted} was expected.")
     model = _model(settings, arrays)
     names = [vocabulary(file) for file in _vocabularies(path, decoder)]
     sizes = model.source_vocabulary, model.target_vocabulary
@@ -139,9 +137,7 @@ class Arrays:
             raise FolderError(f"{shown(file.name)} has no {SETTINGS}: it is not a Marian model.")
 
     def _damaged(self, why: object) -> FolderError:
-        return FolderError(
-            f"{shown(self.file.name)} cannot be read ({brief(str(why))}): copy or download it again."
-        )
+        return FolderError(f"{shown(self.file.name)} cannot be read ({brief(str(why))}): copy or download it again.")
 
     def array(self, name: str) -> np.ndarray:
         """Return an array."""
@@ -153,15 +149,7 @@ class Arrays:
             if min(found.shape, default=1) < 1:
                 raise ValueError("an array without numbers")
             return found
-        except (
-            ValueError,
-            KeyError,
-            OSError,
-            EOFError,
-            MemoryError,
-            RuntimeError,
-            zipfile.BadZipFile,
-        ) as error:
+        except (ValueError, KeyError, OSError, EOFError, MemoryError, RuntimeError, zipfile.BadZipFile) as error:
             raise self._damaged(f"{name}: {error}") from None
 
     def settings(self) -> list[str]:
@@ -205,8 +193,7 @@ def _feed_forward(settings: dict[str, str | list[str]]) -> tuple[int, int]:
 
 def _model(settings: dict[str, str | list[str]], arrays: Arrays) -> ModelConfig:
     before, after, above = (
-        str(settings.get(f"transformer-{place}", ""))
-        for place in ("preprocess", "postprocess", "postprocess-top")
+        str(settings.get(f"transformer-{place}", "")) for place in ("preprocess", "postprocess", "postprocess-top")
     )
     places = (before, after, above)
     if places not in NORMS:
@@ -252,9 +239,7 @@ def positions(length: int, d_model: int) -> Tensor:
 
 def _own_output(arrays: Arrays) -> str | None:
     """Return the name of the output projection, if it is not the target's table."""
-    return next(
-        (name for name in ("decoder_ff_logit_out_Wt", "decoder_ff_logit_out_W") if name in arrays.sizes), None
-    )
+    return next((name for name in ("decoder_ff_logit_out_Wt", "decoder_ff_logit_out_W") if name in arrays.sizes), None)
 
 
 def _with_row(read: Tensor) -> Tensor:

@@ -47,9 +47,7 @@ def contents(path: Path, name: str) -> Contents:
         try:
             return _contents(file, path.stat().st_size)
         except (UnicodeDecodeError, FolderError) as error:
-            raise FolderError(
-                f"{name} is not a model of CTranslate2 ({error}): copy or download it again."
-            ) from None
+            raise FolderError(f"{name} is not a model of CTranslate2 ({error}): copy or download it again.") from None
 
 
 def _contents(file: IO[bytes], size: int) -> Contents:
@@ -107,9 +105,7 @@ class Variables:
         """Return an array in its stored type."""
         name = self.aliases.get(name, name)
         if name not in self.places:
-            raise FolderError(
-                f"The model has no {name!r}: a Transformer with an encoder and a decoder was expected."
-            )
+            raise FolderError(f"The model has no {name!r}: a Transformer with an encoder and a decoder was expected.")
         kind, shape, place = self.places[name]
         raw = self.data[place : place + SIZES[kind] * prod(shape)]
         dtype = TYPES[kind]

@@ -6,9 +6,7 @@ import torch
 from torch import Tensor
 
 
-def attention(
-    q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, softmax: Callable[[Tensor], Tensor]
-) -> Tensor:
+def attention(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, softmax: Callable[[Tensor], Tensor]) -> Tensor:
     """Let each query gather from the values whose keys it fits (section 3.2.1, equation 1).
 
         Attention(Q, K, V) = softmax(Q·Kᵀ / √d_k)·V

@@ -8,11 +8,7 @@ Function = Callable[[Tensor], Tensor]
 
 
 def encoder_layer(
-    x: Tensor,
-    attend: Callable[[Tensor, Tensor], Tensor],
-    feed_forward: Function,
-    norm_1: Function,
-    norm_2: Function,
+    x: Tensor, attend: Callable[[Tensor, Tensor], Tensor], feed_forward: Function, norm_1: Function, norm_2: Function
 ) -> Tensor:
     """Run the left block of Figure 1 once (section 3.1).
 
