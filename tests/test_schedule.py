@@ -33,11 +33,16 @@ def test_a_warm_up_as_long_as_the_run() -> None:
 WATCHED = TrainingConfig.of(schedule="watched", steps=10_000, warmup=100, learning_rate=1.0)
 
 
-def course(scores: dict[int, float], right: tuple[int, ...] = (), config: TrainingConfig = WATCHED) -> Course:
+def course(
+    scores: dict[int, float],
+    right: tuple[int, ...] = (),
+    config: TrainingConfig = WATCHED,
+    losses: dict[int, float] | None = None,
+) -> Course:
     """The course after lines with these scores; ``right`` are those with every held-out pair right."""
     found = Course()
     for step, score in scores.items():
-        found = found.at(step, config).after(step, score, step in right, config)
+        found = found.at(step, config).after(step, score, (losses or {}).get(step, 1.0), step in right, config)
     return found
 
 
@@ -68,6 +73,18 @@ def test_answers_that_no_longer_improve_end_it_after_as_many_steps_again() -> No
     assert (stale.step, stale.falls, stale.last, stale.why) == (400, 640, 1280, "stale")
     later = course(scores | {640: 0.4, 800: 0.9})  # the fall helps, as it should
     assert (later.step, later.falls, later.last) == (800, 640, 1280)
+
+
+def test_a_falling_loss_lets_a_training_go_on_that_has_no_right_answer_yet() -> None:
+    worse = {step: 0.5 - step / 1e5 for step in (100, 200, 400, 640, 1023)}
+    losses = {100: 1.0, 200: 0.9, 400: 0.8, 640: 0.7}
+    assert not course(worse, losses=losses).falls
+    assert course(worse | {1024: 0.1}, losses=losses).falls == 1024  # 1.6 times 640
+
+
+def test_a_rising_loss_alone_does_not_end_a_training() -> None:
+    rising = {step: step / 1e3 for step in range(100, 4900, 300)}
+    assert not course(rising, losses={step: step / 1e2 for step in rising}).falls
 
 
 def test_nothing_is_said_before_the_rate_is_up_and_some_lines_are_there() -> None:

@@ -232,7 +232,7 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule("less agreement with a teacher", lambda facts: {"training.r_drop": min(1.0, _agreement(facts))},
          "results/words.md: distillation", lambda facts: facts.taught and facts.gpu and facts.tokens < MOST),
-    Rule("averages and lines", lambda facts: {"training.average": 10, "training.evaluate_on": 500 if facts.gpu else 200},
+    Rule("averages and lines", lambda facts: {"training.average": 3, "training.evaluate_on": 500 if facts.gpu else 200},
          "results/recipe.md: landing"),
 )  # fmt: skip
 

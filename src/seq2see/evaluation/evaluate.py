@@ -13,6 +13,7 @@ from seq2see.config import DecodingConfig, ModelConfig
 from seq2see.decoding.both_ways import engine_of, log_probabilities
 from seq2see.decoding.engines import Engine
 from seq2see.decoding.hypothesis import PAPER, Special
+from seq2see.decoding.rule import power_of_two
 from seq2see.errors import InputError
 from seq2see.evaluation.metrics import Score, bleu, chrf, sentence_chrf
 from seq2see.model.transformer import Transformer
@@ -21,6 +22,7 @@ from seq2see.tokenizers.folding import fold_unknown
 
 Pair = tuple[str, str]
 Answered = tuple[str, str, str]  # source, expected, given
+ROOM = 1.25  # times its target's tokens that an answer has, at least, if it is stopped
 EDGES = (5, 10, 20, 40)  # words of the source at which the length buckets end
 LETTER_EDGES = (4, 6, 8, 12)  # the same in characters, if most sources are single words
 
@@ -202,19 +204,21 @@ def evaluate(
     engine: Engine | None = None,
     rules: DecodingConfig = PAPER,
     answer: Callable[[list[str]], list[str]] | None = None,
+    in_brief: bool = False,
 ) -> Evaluation:
     """Score a model on pairs; ``progress`` gets the number of finished pairs, ``engine`` answers for the model.
 
     Sources are read as ``predict`` reads them: unknown characters are replaced by similar known ones. A source that the
     model cannot take counts as wrong. The loss is over the ``loss_pairs`` that can be scored. ``answer`` is
-    given if more than the network answers: a model of sentences splits a text, and mends numbers.
+    given if more than the network answers: a model of sentences splits a text, and mends numbers. ``in_brief`` stops
+    an answer that is much longer than its target: a model that has learned little writes to the end of its room.
     """
     special = Special.of(tokenizers)
     engine = engine or engine_of(model, special)
     total = Evaluation()
     for part in parts(pairs, batch):
         given = None if answer is None else answer([source for source, _ in part])
-        total.add(_evaluate_batch(model, tokenizers, part, engine, rules, given))
+        total.add(_evaluate_batch(model, tokenizers, part, engine, rules, given, in_brief))
         progress(total.pairs)
     return total
 
@@ -233,15 +237,17 @@ def _evaluate_batch(
     engine: Engine,
     rules: DecodingConfig,
     given: list[str] | None,
+    in_brief: bool,
 ) -> Evaluation:
     read = [(fold_unknown(tokenizers.source, source), target) for source, target in pairs]
     takable = [row for row, (source, _) in enumerate(read) if _takes(model.config, tokenizers, source)]
     if given is None:
         given = [""] * len(pairs)
-        sources = tokenizers.source.encode_batch([read[row][0] for row in takable])
-        answers = tokenizers.target.decode_batch(engine.ids(sources, rules)) if sources else []
-        for row, answer in zip(takable, answers, strict=True):
-            given[row] = answer
+        for most, rows in _by_room(tokenizers, read, takable).items() if in_brief else [(None, takable)]:
+            sources = tokenizers.source.encode_batch([read[row][0] for row in rows])
+            ids = engine.ids(sources, rules if most is None else rules.but(max_length=most)) if sources else []
+            for row, answer in zip(rows, tokenizers.target.decode_batch(ids), strict=True):
+                given[row] = answer
     scored, _ = score_what_can_be(model, tokenizers, [read[row] for row in takable])
     plain = tokenizers.target.plain  # a model of words answers in words
     return Evaluation.of(
@@ -251,6 +257,14 @@ def _evaluate_batch(
         separator=tokenizers.target.separator,
         loss_pairs=len(scored),
     )
+
+
+def _by_room(tokenizers: Tokenizers, pairs: Sequence[Pair], rows: Sequence[int]) -> dict[int, list[int]]:
+    """Return the rows by the room of their answers: a power of two of tokens, at least ``ROOM`` times the target's."""
+    found: dict[int, list[int]] = {}
+    for row, ids in zip(rows, tokenizers.target.encode_batch([pairs[row][1] for row in rows]), strict=True):
+        found.setdefault(power_of_two(int(ROOM * len(ids)) + 1), []).append(row)
+    return found
 
 
 def differences(a: Sequence[str], b: Sequence[str]) -> list[tuple[int, tuple[str, str]]]:

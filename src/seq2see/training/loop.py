@@ -56,8 +56,7 @@ RESTS = 5  # the pause after a slow one, in multiples of its time
 EARLY = (1, 2, 5, 10, 20, 50, 100, 200, 500)  # first steps after which a watched run has a line
 NOT_AVERAGED = 0.75  # first share of the steps, whose checkpoints are not part of the final average
 SHARING = ("accumulate",)  # settings that may change with the number of processes
-#: Weights kept while the rate of a watched training falls; those of the last quarter of all steps are averaged.
-SNAPSHOTS = 20
+SNAPSHOTS = 20  # weights kept while the rate of a watched training falls; the last `average` ones are averaged
 TIMED, LEAST_TIMED = 3, 1.0  # steps that are timed together before the first one, and their seconds at least
 ASIDE = 0.1  # share of a budget for lines of the table and checkpoints
 
@@ -404,9 +403,12 @@ class Trainer:
     def _line(self, loss: float) -> Line | None:
         """Measure and write a line of the table in the first process; the others receive its score."""
         line = self._measured(loss) if distributed.first() else None
-        score, right = distributed.from_first((0.0, False) if line is None else (line.score, line.exact_match == 1.0))
+        score, on_held_out, right = distributed.from_first(
+            (0.0, 0.0, False) if line is None else (line.score, line.validation_loss, line.exact_match == 1.0)
+        )
         before, settings = self.course, self.config.training
-        self.course = before.after(self.step, score, right and len(self.validation) >= ENOUGH_RIGHT, settings)
+        right = right and len(self.validation) >= ENOUGH_RIGHT
+        self.course = before.after(self.step, score, on_held_out, right, settings)
         if self.course.why != before.why and distributed.first():
             self.say(self._told())
         if self.out is not None and line is not None:
@@ -489,7 +491,9 @@ class Trainer:
 
     def _answered(self) -> Evaluation:
         """Answer the held-out pairs with the present weights."""
-        return evaluate(self.model, self.tokenizers, self.validation, engine=self.engine, rules=self.config.decoding)
+        return evaluate(
+            self.model, self.tokenizers, self.validation, engine=self.engine, rules=self.config.decoding, in_brief=True
+        )
 
     def _take(self, weights: dict[str, Tensor]) -> None:
         put_weights(self.model, weights, "the averaged checkpoints")
@@ -529,8 +533,7 @@ class Trainer:
         if is_watched(settings):
             first = self.course.falls
             every = max(1, (last - first) // SNAPSHOTS)
-            earliest = max(last - (settings.average - 1) * every, NOT_AVERAGED * last)
-            return 0 < first < step and (last - step) % every == 0 and step >= earliest
+            return 0 < first < step and (last - step) % every == 0 and step > last - settings.average * every
         before = (last - 1) // settings.checkpoint_every  # checkpoints before the last
         others = min(settings.average - 1, before)
         earliest = (before - others + 1) * settings.checkpoint_every if others else last

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from seq2see.config import TrainingConfig
 
 FIRST_LINE = 100  # the step of the first line of a watched training, or a tenth of its steps if they are few
 FURTHER = 1.25  # ratio of the steps of two lines: how long a model learns is seen on a logarithmic scale
 SHORTEST_RISE = 20  # part of the steps that the rate may rise in a watched training, at most
-STALE = 1.6  # times the steps of the best line, after which nothing more is expected
+STALE = 1.6  # times the steps of the best answers and of the lowest loss, after which nothing more is expected
 SETTLED, FEWEST_LINES = 3, 4  # warm-ups and lines before that is said
 LANDING = 1.0  # length of the fall of the rate, in the steps before it: the second half of the training
 SOLVED_LANDING = 0.1  # the same if all held-out pairs are right
@@ -39,6 +39,8 @@ class Course:
 
     step: int = 0  # of the best line
     score: float = -1.0
+    low: int = 0  # the step of the line with the lowest held-out loss
+    loss: float = math.inf  # that loss
     lines: int = 0
     lines_since: int = 0  # the best one
     all_right: int = 0  # lines in a row, up to the last one, with every held-out pair right
@@ -46,30 +48,40 @@ class Course:
     last: int = 0  # the last step, once it is known
     why: str = ""  # why the rate falls: solved, stale or budget
 
-    def after(self, step: int, score: float, right: bool, config: TrainingConfig) -> Course:
+    def after(self, step: int, score: float, loss: float, right: bool, config: TrainingConfig) -> Course:
         """Return the course after one more line; of equal lines the later one is the best.
 
         ``right`` says whether every held-out pair is right, and whether these are enough to believe it.
         """
-        better = score >= self.score
-        now = Course(
-            step if better else self.step, max(score, self.score), self.lines + 1, 0 if better else self.lines_since + 1,
-            self.all_right + 1 if right else 0, self.falls, self.last, self.why,
-        )  # fmt: skip
+        better, lower = score >= self.score, loss < self.loss
+        now = replace(
+            self,
+            step=step if better else self.step,
+            score=max(score, self.score),
+            low=step if lower else self.low,
+            loss=min(loss, self.loss),
+            lines=self.lines + 1,
+            lines_since=0 if better else self.lines_since + 1,
+            all_right=self.all_right + 1 if right else 0,
+        )
         return now._ending(step, config) if is_watched(config) else now
 
     def _ending(self, step: int, config: TrainingConfig) -> Course:
-        """Let the rate fall if the task is solved, or if nothing more comes."""
+        """Let the rate fall if the task is solved, or if neither the answers nor the loss become better any more.
+
+        The loss alone says too little: it rises while answers improve. The answers alone do too: for a while a model
+        that will learn to copy has a falling loss and no right answer.
+        """
         if self.all_right >= ALL_RIGHT and self.why != "solved":
             end = step + max(1, round(SOLVED_LANDING * step))
             return self._falling(self.falls or step, min(end, self.last or config.steps), "solved")
         settled = self.lines >= FEWEST_LINES and step >= SETTLED * warmup(config)
-        if not self.falls and settled and step >= STALE * self.step:
+        if not self.falls and settled and step >= STALE * max(self.step, self.low):
             return self._falling(step, min(config.steps, step + round(LANDING * step)), "stale")
         return self
 
     def _falling(self, first: int, last: int, why: str) -> Course:
-        return Course(self.step, self.score, self.lines, self.lines_since, self.all_right, first, last, why)
+        return replace(self, falls=first, last=last, why=why)
 
     def at(self, step: int, config: TrainingConfig) -> Course:
         """Return the course at a step: the rate falls in time for the last one."""
