@@ -287,6 +287,15 @@ class TrainingConfig(Schema):
     invented: float = option(
         0.0, "share of the pairs whose shared letters are replaced by those of other pairs, as stems are", 0.0, 1.0
     )
+    swapped: float = option(
+        0.0, "share of the pairs whose rare copied words, such as names and numbers, are replaced by others", 0.0, 1.0
+    )
+    unseen: float = option(
+        0.05,
+        "share of the pairs in which a symbol is replaced by a slot, as symbols are that were never seen",
+        0.0,
+        0.9,
+    )
     guided: float = option(
         0.0,
         "weight of the loss that trains one decoder head to attend to the source token of each target "

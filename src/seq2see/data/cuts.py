@@ -12,6 +12,7 @@ from statistics import mean, median
 from seq2see.data.pairs import Pair
 from seq2see.errors import UserError, counted, suggest
 from seq2see.tokenizers import symbols
+from seq2see.tokenizers.folding import SLOTS
 from seq2see.tokenizers.tokenizer import Tokenizer, decomposed
 
 SUBWORDS = ("bpe", "unigram")
@@ -208,17 +209,21 @@ def tokenizers_of(
 
 
 def _tokenizer(kind: str, size: int, texts: Sequence[str]) -> Tokenizer:
-    """Make the tokenizer of one side, or of both."""
+    """Make the tokenizer of one side, or of both; one with a token for each part has slots for unknown ones."""
     if kind in SUBWORDS:
         return (Tokenizer.bpe if kind == "bpe" else Tokenizer.unigram)(texts, size)
     if kind == "words":
         return Tokenizer.words(texts, 2 if len(texts) >= 1000 else 1, size)
     if kind == "bytes":
         return Tokenizer.bytes()
-    if kind.startswith("symbols"):
-        return Tokenizer.symbols(texts, kind[8:] or " ")
+    if kind.endswith(".json"):
+        return Tokenizer.of_file(Path(kind))
+    separator = kind[8:] or " " if kind.startswith("symbols") else ""
+    texts = [*texts, separator.join(SLOTS)]
+    if separator:
+        return Tokenizer.symbols(texts, separator)
     if kind == "features":
         return Tokenizer.features(texts)
     if kind == "decomposed":
         return Tokenizer.decomposed_of(texts)
-    return Tokenizer.characters_of(texts) if kind == "characters" else Tokenizer.of_file(Path(kind))
+    return Tokenizer.characters_of(texts)

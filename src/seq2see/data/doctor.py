@@ -19,6 +19,7 @@ from seq2see.data.cuts import Cuts, are_sentences, cuts_of, tokenizers_of
 from seq2see.data.pairs import Corpus, Pair, Splits, split
 from seq2see.data.recipe import LONGEST, Facts, Recipe, choose, config_of
 from seq2see.data.shards import Survey
+from seq2see.data.variation import copied_share
 from seq2see.errors import UserError, counted, shown
 from seq2see.tokenizers.tokenizer import Tokenizer
 
@@ -95,7 +96,8 @@ def examine(
     held_out = [*(validation.pairs if validation else ()), *parts.test]
     if held_out and (test or validation or len(corpus.pairs) >= FEW):
         _coverage(report, parts.train, held_out, tokenizers)
-    facts = Facts.of([np.minimum(side, LONGEST) for side in lengths], cuts)
+    copied = copied_share(parts.train) if found is None else 0.0
+    facts = Facts.of([np.minimum(side, LONGEST) for side in lengths], cuts, copied=copied)
     facts = replace(facts, pairs=count, tokens=facts.tokens * count // len(corpus.pairs))
     report.recipe = choose(facts, preset)
     _costs(report, cuts, report.recipe, tokenizers)

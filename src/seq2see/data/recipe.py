@@ -22,6 +22,7 @@ LONGEST = 512  # tokens of a side; a longer pair is left out, because it alone w
 ROOM = 2  # limit of later inputs, relative to the longest one of the training
 WIDE = 256  # a d_model for which 16 bits pay on a CPU with AMX: 1.3 times as fast there, and 0.6 times at 16
 MINUTES = {"cuda": 10, "cpu": 15}  # of a training, at most, unless another budget is asked
+COPIED = 0.2  # share of the pairs with a rare copied word, from which others take its place
 FEW, SOME, MANY, MOST = 25_000, 300_000, 3_000_000, 30_000_000  # tokens of an epoch
 
 
@@ -37,6 +38,7 @@ class Facts:
     features: bool = False  # whether the sources end with features, as lemmas do
     members: int = 1  # of an ensemble
     taught: bool = False  # whether it learns from a teacher too
+    copied: float = 0.0  # share of the pairs whose target copies a rare word, such as a name or a number
     recut: bool = False  # whether words can be cut anew: by BPE, and in memory
 
     @classmethod
@@ -220,6 +222,8 @@ RULES: tuple[Rule, ...] = (
          lambda facts: facts.gpu and not facts.subwords and not facts.features and facts.tokens < SOME, (0, SOME)),
     Rule("other stems", lambda _: {"training.invented": 0.5}, "results/words.md: invented stems",
          lambda facts: facts.features and facts.tokens < MANY, (0, MANY)),
+    Rule("other names and numbers", lambda _: {"training.swapped": 0.3}, "results/recipe.md: copied words",
+         lambda facts: facts.copied >= COPIED and not facts.features and facts.tokens < MANY, (0, MANY)),
     Rule("words cut anew in each epoch", lambda _: {"training.bpe_dropout": 0.1}, "results/translation.md: Multi30k",
          lambda facts: facts.gpu and facts.recut and SOME <= facts.tokens < MOST, (SOME, MOST)),
     Rule(

@@ -1,11 +1,13 @@
-"""Data augmentation: the pairs of an epoch are changed by a function of the caller, chained, and given new stems.
+"""Data augmentation: the pairs of an epoch are changed by a function of the caller, chained, given new
+stems, and some of their symbols are put into slots.
 
 It depends only on the seed and the epoch, so a resumed run sees what an uninterrupted one sees.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
+import re
+from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from random import Random
 
@@ -14,12 +16,19 @@ import numpy as np
 from seq2see.config import TrainingConfig
 from seq2see.data.batching import Ragged
 from seq2see.errors import InputError, UserError
+from seq2see.tokenizers.folding import slots_of
 from seq2see.tokenizers.tokenizer import Tokenizer
 
 Pair = tuple[str, str]
 #: Returns the pairs of an epoch, changed, in order, and perhaps more of them. It draws from the given generator alone.
 Vary = Callable[[list[Pair], Random], Sequence[Pair]]
 
+#: A copied word stands in so many of the sources of its targets, and in so many of the targets of its sources.
+FROM_SOURCE, TO_TARGET = 0.9, 0.7
+COUNTED = 300_000  # pairs in which copied words are counted, at most
+OFTEN = 50  # pairs of a word from which it is learned as it is
+MADE_OF_TWO = 0.5  # share of the exchanged words that are made of two others
+_WORD = re.compile(r"\w{2,}")
 KEPT = 3  # last letters of a copied stretch that no other replaces
 
 
@@ -80,6 +89,116 @@ def invented(sides: tuple[Ragged, Ragged], share: float, drawn: np.random.Genera
     return Ragged(read, source.offsets), Ragged(written, target.offsets, target.places)
 
 
+class Copies:
+    """Words that targets copy from their sources, such as names and numbers; ``exchanged`` puts others in their place.
+
+    So a model learns to copy any word. A word that is seen often is learned without that, and stays.
+    """
+
+    def __init__(self, pairs: Sequence[Pair]) -> None:
+        seen, written, copied = Counter[str](), Counter[str](), Counter[str]()
+        cut = [({*_WORD.findall(source.lower())}, {*_WORD.findall(target.lower())}) for source, target in pairs]
+        for read, wrote in cut:
+            seen.update(read)
+            written.update(wrote)
+            copied.update(read & wrote)
+        self.words = {
+            word
+            for word, count in copied.items()
+            if count < OFTEN and count >= FROM_SOURCE * written[word] and count >= TO_TARGET * seen[word]
+        }
+        self.alike: dict[tuple[bool, bool, int], list[str]] = defaultdict(list)
+        for word in sorted(self.words):
+            self.alike[self._form(word)].append(word)
+        #: The share of the pairs that have such a word.
+        self.share = sum(bool(read & wrote & self.words) for read, wrote in cut) / max(1, len(cut))
+
+    @staticmethod
+    def _form(word: str) -> tuple[bool, bool, int]:
+        """Return what words have in common that stand for each other; numbers have the same number of digits."""
+        return word.isalpha(), word.isdigit(), len(word) if word.isdigit() else 0
+
+    def _other(self, word: str, random: Random) -> str:
+        """Return another such word, or the first half of one with the second half of another."""
+        one, other = (random.choice(self.alike[self._form(word)]) for _ in range(2))
+        return one[: len(one) // 2] + other[len(other) // 2 :] if random.random() < MADE_OF_TWO else one
+
+    def exchanged(self, pair: Pair, random: Random) -> Pair:
+        """Replace the copied words of a pair, on both sides alike; each keeps its capitals."""
+        read, wrote = ({*_WORD.findall(text.lower())} for text in pair)
+        others = {word: self._other(word, random) for word in sorted(read & wrote & self.words)}
+
+        def replaced(found: re.Match[str]) -> str:
+            new = others.get(found[0].lower())
+            if new is None:
+                return found[0]
+            return new.upper() if found[0].isupper() else new.capitalize() if found[0].istitle() else new
+
+        source, target = (_WORD.sub(replaced, text) for text in pair)
+        return source, target
+
+
+def copied_share(pairs: Sequence[Pair]) -> float:
+    """Return the share of the pairs whose target copies a rare word; of very many pairs it is not counted, and 0."""
+    return Copies(pairs).share if len(pairs) <= COUNTED else 0.0
+
+
+def swapped(
+    sides: tuple[Ragged, Ragged],
+    tokenizers: tuple[Tokenizer, Tokenizer],
+    copies: Copies,
+    share: float,
+    drawn: np.random.Generator,
+    longest: int,
+) -> tuple[Ragged, Ragged]:
+    """Exchange the copied words of some pairs."""
+    random = Random(int(drawn.integers(2**62)))
+    rows = np.flatnonzero(drawn.random(len(sides[0].lengths)) < share)
+    before = _texts(sides, rows, tokenizers)
+    after = [copies.exchanged(pair, random) for pair in before]
+    kept = [
+        number
+        for number, (old, new) in enumerate(zip(before, after, strict=True))
+        if old != new and _known(new, tokenizers)
+    ]
+    return _changed(sides, tokenizers, rows[kept], [after[one] for one in kept], longest) if kept else sides
+
+
+def in_slots(
+    sides: tuple[Ragged, Ragged], tokenizers: tuple[Tokenizer, Tokenizer], share: float, drawn: np.random.Generator
+) -> tuple[Ragged, Ragged]:
+    """Put symbols of some sources into slots, in their targets too, as symbols are that were never seen.
+
+    The rarer a symbol, the more often it is chosen. A pair has one slot, or with the same ``share`` one more, and so on.
+    """
+    slots = [slots_of(tokenizer) for tokenizer in tokenizers]
+    if share == 0 or not slots[0] or slots[0] != slots[1]:
+        return sides
+    known = [tokenizer.letters or {} for tokenizer in tokenizers]
+    same = np.full(tokenizers[0].size, -1)  # the target's id of each source symbol
+    for name, number in known[0].items():
+        same[number] = known[1].get(name, -1)
+    source, target = (Ragged(side.values.copy(), side.offsets, side.places) for side in sides)
+    held = [np.array([one[slot] for slot in slots[0]]) for one in known]
+    fixed = [tokenizers[0].start, tokenizers[0].end, tokenizers[0].pad, *held[0]]
+    rarity = -np.log(np.maximum(1, np.bincount(source.values, minlength=tokenizers[0].size)))
+    rarity[fixed] = -np.inf
+    rows = np.flatnonzero(drawn.random(len(source.lengths)) < share)
+    while len(rows):
+        slot = drawn.integers(0, len(held[0]), len(rows))
+        for row, number in zip(rows, slot, strict=True):
+            read = source.values[source.offsets[row] : source.offsets[row + 1]]
+            written = target.values[target.offsets[row] : target.offsets[row + 1]]
+            weights = rarity[read] + drawn.gumbel(size=len(read))
+            one = read[weights.argmax()]
+            if weights.max() > -np.inf and not (read == held[0][number]).any():
+                read[read == one] = held[0][number]
+                if same[one] >= 0:
+                    written[written == same[one]] = held[1][number]
+        rows = rows[drawn.random(len(rows)) < share]
+    return source, target
+
+
 def varied(
     sides: tuple[Ragged, Ragged],
     tokenizers: tuple[Tokenizer, Tokenizer],
@@ -87,6 +206,7 @@ def varied(
     number: int,
     longest: int,
     vary: Vary | None = None,
+    copies: Copies | None = None,
 ) -> tuple[Ragged, Ragged]:
     """Return pairs of ids, some of them changed, followed by new and by chained ones.
 
@@ -96,12 +216,14 @@ def varied(
     drawn = np.random.default_rng([settings.seed, number, 2])
     random = Random(int(drawn.integers(2**62)))
     found = sides if vary is None else _by(vary, sides, tokenizers, random, longest)
+    if settings.swapped and copies is not None:
+        found = swapped(found, tokenizers, copies, settings.swapped, drawn, longest)
     if settings.invented:
         found = invented(found, settings.invented, drawn)
     if settings.chained:
         pairs = chained(found, int(settings.chained * len(sides[0].lengths)), longest, drawn)
         found = found[0].and_then(pairs[0]), found[1].and_then(pairs[1])
-    return found
+    return in_slots(found, tokenizers, settings.unseen, drawn)
 
 
 def _by(

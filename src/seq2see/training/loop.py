@@ -25,7 +25,7 @@ from seq2see.data.packing import BLOCK, PackedBatch, PackedBatches, sizes_of
 from seq2see.data.places import with_copies, with_places
 from seq2see.data.recut import FreshBatches, Side
 from seq2see.data.shards import Shards
-from seq2see.data.variation import Vary, varied
+from seq2see.data.variation import Copies, Vary, varied
 from seq2see.decoding.both_ways import engine_of
 from seq2see.decoding.cpu import threads_of
 from seq2see.decoding.hypothesis import Special
@@ -41,6 +41,7 @@ from seq2see.model.transformer import Transformer
 from seq2see.storage import folder
 from seq2see.storage.folder import Tokenizers
 from seq2see.storage.weights import placed, put_weights, weights_bytes, weights_of
+from seq2see.tokenizers.folding import slots_of
 from seq2see.training import checkpoint, distributed
 from seq2see.training.checkpoint import Checkpoint
 from seq2see.training.learner import Learner
@@ -170,6 +171,8 @@ class Trainer:
             target = with_places(source, target)
         recut = self._sides(train) if settings.bpe_dropout and not isinstance(train, Shards) else None
         self.as_read, self.recut = (source, target), recut
+        #: of the words that are exchanged in each epoch
+        self.copies = Copies(train) if settings.swapped and not isinstance(train, Shards) else None
         self._arrange()
 
         torch.manual_seed(settings.seed)
@@ -210,7 +213,8 @@ class Trainer:
         #: of a packed batch: one size for the whole run, since a step is compiled for it
         self.sizes = sizes_of(source, target, settings.batch_tokens, self._longest())
         self.batches: Batches | PackedBatches | FreshBatches
-        if settings.bpe_dropout or settings.chained or settings.invented or self.vary:
+        slots = settings.unseen and slots_of(self.tokenizers.source) and slots_of(self.tokenizers.target)
+        if settings.bpe_dropout or settings.chained or settings.invented or self.copies or slots or self.vary:
             parts = 1 if self.recut is not None else -(-len(source.lengths) // VARIED_AT_ONCE)
             self.batches = FreshBatches(partial(self._part, self.as_read, self.recut, parts), self._arranged, parts)
         else:
@@ -240,7 +244,7 @@ class Trainer:
             sides = as_read[0].taken(mixed[part::parts]), as_read[1].taken(mixed[part::parts])
         longest = self._longest()
         tokenizers = self.tokenizers.source, self.tokenizers.target
-        return varied(sides, tokenizers, settings, number, longest, self.vary)
+        return varied(sides, tokenizers, settings, number, longest, self.vary, self.copies)
 
     def _sides(self, train: Sequence[Pair]) -> tuple[Side, Side]:
         settings, longest = self.config.training, self.config.model.max_length

@@ -31,7 +31,7 @@ from seq2see.data.pairs import Corpus, Pair, Splits, corpus_of, paths_in, seen_i
 from seq2see.data.recipe import LONGEST, Facts, Recipe, choose, config_of, fast_on, in_minutes, most_tokens, with_length
 from seq2see.data.shards import Shards, Survey, is_large, survey
 from seq2see.data.shards import write as write_shards
-from seq2see.data.variation import Vary, made_up
+from seq2see.data.variation import Vary, copied_share, made_up
 from seq2see.decoding.both_ways import engine_of
 from seq2see.decoding.hypothesis import Special
 from seq2see.devices import CPU, Choice
@@ -441,7 +441,9 @@ def prepare(data: Data, request: Request, show: Callable[[str], None] = lambda t
     if not train or not validation.pairs or not test.pairs:
         raise UserError(f"Nearly all pairs are longer than {limit} tokens: split the texts, or raise model.max_length.")
     longest = max(validation.longest, test.longest)
-    recipe, where = _chosen(request, cuts, [side.lengths for side in ids], longest, found is not None)
+    copied = copied_share(learned.pairs)
+    lengths = [side.lengths for side in ids]
+    recipe, where = _chosen(request, cuts, lengths, longest, on_disk=found is not None, copied=copied)
     config = config_of(recipe, both, model, training)
     unlabelled: list[str] = []
     remarks: list[str] = []
@@ -461,14 +463,12 @@ def prepare(data: Data, request: Request, show: Callable[[str], None] = lambda t
 
 
 def _chosen(
-    request: Request, cuts: Cuts, lengths: Sequence[np.ndarray], longest: int, on_disk: bool
+    request: Request, cuts: Cuts, lengths: Sequence[np.ndarray], longest: int, **others: Any
 ) -> tuple[Recipe, Choice]:
     """Choose the settings that are not given, and the device by the size of the model that a GPU would train."""
 
     def recipe(device: str) -> Recipe:
-        facts = Facts.of(
-            lengths, cuts, device, members=request.members, taught=request.teacher is not None, on_disk=on_disk
-        )
+        facts = Facts.of(lengths, cuts, device, members=request.members, taught=request.teacher is not None, **others)
         return choose(replace(facts, longest=max(facts.longest, longest)), request.preset)
 
     first = recipe("cuda" if request.device == "auto" else request.device)
