@@ -23,6 +23,7 @@ TOKENS = (2_000, 12_000, 24_999, 25_000, 60_000, 150_000, 299_999, 300_000, 700_
 KINDS = {
     "characters": {}, "features": {"features": True}, "sub-words": {"subwords": True, "recut": True},
     "ensemble of 5": {"members": 5}, "pupil": {"taught": True}, "sub-words on disk": {"subwords": True},
+    "copied words": {"copied": 0.9},
 }  # fmt: skip
 
 

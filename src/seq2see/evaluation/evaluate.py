@@ -18,7 +18,8 @@ from seq2see.errors import InputError
 from seq2see.evaluation.metrics import Score, bleu, chrf, sentence_chrf
 from seq2see.model.transformer import Transformer
 from seq2see.storage.folder import Tokenizers
-from seq2see.tokenizers.folding import fold_unknown
+from seq2see.tokenizers.folding import fold_unknown, in_slots, out_of_slots
+from seq2see.tokenizers.tokenizer import Tokenizer
 
 Pair = tuple[str, str]
 Answered = tuple[str, str, str]  # source, expected, given
@@ -208,8 +209,8 @@ def evaluate(
 ) -> Evaluation:
     """Score a model on pairs; ``progress`` gets the number of finished pairs, ``engine`` answers for the model.
 
-    Sources are read as ``predict`` reads them: unknown characters are replaced by similar known ones. A source that the
-    model cannot take counts as wrong. The loss is over the ``loss_pairs`` that can be scored. ``answer`` is
+    Sources are read as ``predict`` reads them: unknown characters are replaced by similar known ones, or put into slots.
+    A source that the model cannot take counts as wrong. The loss is over the ``loss_pairs`` that can be scored. ``answer`` is
     given if more than the network answers: a model of sentences splits a text, and mends numbers. ``in_brief`` stops
     an answer that is much longer than its target: a model that has learned little writes to the end of its room.
     """
@@ -239,7 +240,8 @@ def _evaluate_batch(
     given: list[str] | None,
     in_brief: bool,
 ) -> Evaluation:
-    read = [(fold_unknown(tokenizers.source, source), target) for source, target in pairs]
+    found = [in_slots(tokenizers.source, tokenizers.target, fold_unknown(tokenizers.source, source)) for source, _ in pairs]
+    read = [(text, target) for (text, _), (_, target) in zip(found, pairs, strict=True)]
     takable = [row for row, (source, _) in enumerate(read) if _takes(model.config, tokenizers, source)]
     if given is None:
         given = [""] * len(pairs)
@@ -247,7 +249,7 @@ def _evaluate_batch(
             sources = tokenizers.source.encode_batch([read[row][0] for row in rows])
             ids = engine.ids(sources, rules if most is None else rules.but(max_length=most)) if sources else []
             for row, answer in zip(rows, tokenizers.target.decode_batch(ids), strict=True):
-                given[row] = answer
+                given[row] = out_of_slots(answer, found[row][1])
     scored, _ = score_what_can_be(model, tokenizers, [read[row] for row in takable])
     plain = tokenizers.target.plain  # a model of words answers in words
     return Evaluation.of(
@@ -262,9 +264,18 @@ def _evaluate_batch(
 def _by_room(tokenizers: Tokenizers, pairs: Sequence[Pair], rows: Sequence[int]) -> dict[int, list[int]]:
     """Return the rows by the room of their answers: a power of two of tokens, at least ``ROOM`` times the target's."""
     found: dict[int, list[int]] = {}
-    for row, ids in zip(rows, tokenizers.target.encode_batch([pairs[row][1] for row in rows]), strict=True):
-        found.setdefault(power_of_two(int(ROOM * len(ids)) + 1), []).append(row)
+    for row in rows:
+        found.setdefault(power_of_two(int(ROOM * _length(tokenizers.target, pairs[row][1])) + 1), []).append(row)
     return found
+
+
+def _length(tokenizer: Tokenizer, text: str) -> int:
+    """Return the number of tokens of a text, also of one with unknown characters."""
+    try:
+        tokenizer.check(text)
+    except InputError:
+        return len(text) + 2
+    return len(tokenizer.encode(text))
 
 
 def differences(a: Sequence[str], b: Sequence[str]) -> list[tuple[int, tuple[str, str]]]:
