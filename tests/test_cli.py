@@ -495,9 +495,9 @@ written in       digits → Latin letters (a guess)
 split            1 for training, 1 for validation, 1 for the test
 source length    12 tokens (median), 12 at 95 %, 12 at most (median: 10 characters)
 target length    19 tokens (median), 19 at 95 %, 19 at most (median: 17 characters)
-cut into         characters (8 tokens) → characters (14 tokens): both sides are short, or of signs
+cut into         characters (16 tokens) → characters (22 tokens): both sides are short, or of signs
 recipe           d_model 96, 3+3 layers, dropout 0.3, 512 tokens a batch, for 1 pair, 18 tokens
-model            785,856 parameters
+model            787,392 parameters
 memory           46 MiB for the worst batch (an estimate)
 time             …, less when nothing more comes
 fault: 3 pairs are too few to train on.

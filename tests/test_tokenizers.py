@@ -25,7 +25,7 @@ WEIRD = [
 ]  # fmt: skip
 
 
-@pytest.fixture(scope="module", params=["bpe", "unigram"])
+@pytest.fixture(scope="module", params=["bpe", "unigram", "whole_words"])
 def pieces(request: pytest.FixtureRequest) -> Tokenizer:
     make: Callable[[Iterable[str], int], Tokenizer] = getattr(Tokenizer, request.param)
     return make(TEXTS, 600)

@@ -19,6 +19,7 @@ from seq2see.cli.train import _board
 from seq2see.errors import UserError
 from seq2see.evaluation.evaluate import Evaluation
 from seq2see.evaluation.metrics import compare_bleu, compare_exact
+from seq2see.tokenizers.folding import SLOTS
 from seq2see.training.loop import Line
 
 LITTLE = ["--steps", "4", "--set", "training.batch_tokens=300", "--set", "training.evaluate_every=2",
@@ -97,7 +98,7 @@ def test_a_file_needs_no_other_option_but_to_be_quick(trained: tuple[Path, Resul
     assert [line["step"] for line in log] == [2, 4]
     assert len(log[0]["samples"]) == 3
     model = seq2see.load(out)
-    assert model.config.model.source_vocabulary == 13
+    assert model.config.model.source_vocabulary == 13 + len(SLOTS)
     assert isinstance(model("012"), str)
     with chdir(here):
         assert "already holds a finished model" in refused("train", "mine.tsv", *LITTLE)

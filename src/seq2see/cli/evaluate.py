@@ -206,8 +206,7 @@ def _answered(name: str, model: Seq2Seq, pairs: list[Pair], beam: int | None) ->
     if len(refused) == len(pairs):
         raise UserError(f"{name} takes none of {counted(len(pairs), 'source')}. The first, {refused[0]}")
     _complain_of([f"{name}, {message}" for message in refused], f"pairs are refused by {name}")
-    plain = model.tokenizers.target.plain
-    given = [(s, plain(t), a.output or "") for (s, t), a in zip(pairs, answers, strict=True)]
+    given = [(s, t, a.output or "") for (s, t), a in zip(pairs, answers, strict=True)]
     return Evaluation.of(given, separator=model.tokenizers.target.separator)
 
 
@@ -304,10 +303,6 @@ def _compare(pairs: list[Pair], names: tuple[str, str], beam: int | None, as_jso
 
     with aside.status("Answering …"):
         a, b = (_answered(name, loaded(name, device, characters=_characters(pairs)), pairs, beam) for name in names)
-    if a.expected != b.expected:
-        raise UserError(
-            f"{names[0]} and {names[1]} cannot be compared: one writes words in lower case, the other texts as they are."
-        )
     methods = (compare_bleu, compare_exact) if are_sentences(pairs) else (compare_exact,)
     results = [compare(a.given, b.given, a.expected) for compare in methods]
     if as_json:

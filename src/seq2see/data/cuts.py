@@ -213,7 +213,7 @@ def _tokenizer(kind: str, size: int, texts: Sequence[str]) -> Tokenizer:
     if kind in SUBWORDS:
         return (Tokenizer.bpe if kind == "bpe" else Tokenizer.unigram)(texts, size)
     if kind == "words":
-        return Tokenizer.words(texts, 2 if len(texts) >= 1000 else 1, size)
+        return Tokenizer.whole_words(texts, size)
     if kind == "bytes":
         return Tokenizer.bytes()
     if kind.endswith(".json"):

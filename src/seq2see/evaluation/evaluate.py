@@ -251,9 +251,8 @@ def _evaluate_batch(
             for row, answer in zip(rows, tokenizers.target.decode_batch(ids), strict=True):
                 given[row] = out_of_slots(answer, found[row][1])
     scored, _ = score_what_can_be(model, tokenizers, [read[row] for row in takable])
-    plain = tokenizers.target.plain  # a model of words answers in words
     return Evaluation.of(
-        [(source, plain(target), answer) for (source, target), answer in zip(pairs, given, strict=True)],
+        [(source, target, answer) for (source, target), answer in zip(pairs, given, strict=True)],
         loss_total=-sum(map(sum, scored)),
         tokens=sum(map(len, scored)),
         separator=tokenizers.target.separator,

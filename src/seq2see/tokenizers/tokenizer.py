@@ -8,6 +8,7 @@ import unicodedata
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -230,7 +231,7 @@ class Tokenizer:
 
     @classmethod
     def words(cls, texts: Iterable[str], min_frequency: int = 2, vocabulary: int | None = None) -> Tokenizer:
-        """One token per word, in lower case, with punctuation split off; a rarer word is ``<unk>``."""
+        """One token per word as in document 003: in lower case, punctuation split off; a rarer word is ``<unk>``."""
         engine = Engine(models.WordLevel({}, unk_token=UNKNOWN))
         engine.normalizer, engine.pre_tokenizer = normalizers.Lowercase(), WORDS
         counts = Counter(word for text in texts for word in _words(engine, text))
@@ -239,6 +240,25 @@ class Tokenizer:
         engine.model = models.WordLevel({name: i for i, name in enumerate(names)}, unk_token=UNKNOWN)
         engine.post_processor = _between(names.index)
         return cls(engine)
+
+    @classmethod
+    def whole_words(cls, texts: Iterable[str], vocabulary: int) -> Tokenizer:
+        """One token per word, with the space before it; a rare word is spelled by characters or bytes.
+
+        Nothing of a text is lost. A word occurs twice at least; characters take a quarter of ``vocabulary`` at most.
+        """
+        counts = Counter(word for text in texts for word, _ in PIECES.pre_tokenize_str(text))
+        characters = Counter(character for word in counts for character in word)
+        found = [name for name, _ in characters.most_common(max(0, vocabulary - len(BYTES)) // 4)]
+        known = {*found}
+        frequent = (word for word, count in counts.most_common() if count > 1 and word not in known)
+        found += islice(frequent, max(0, _enough(vocabulary) - len(BYTES) - 3 - len(found)))
+        # The library takes the pieces with the largest sum: a whole word, else the fewest pieces.
+        pieces = [(name, 0.0) for name in (PAD, START, END)] + [(byte, -20.0) for byte in BYTES]
+        pieces += [(name, -2.0 if name in known else -1.5) for name in found]
+        engine = Engine(models.Unigram(pieces, unk_id=0, byte_fallback=True))
+        engine.pre_tokenizer = PIECES
+        return cls._of_pieces(json.loads(engine.to_str()))
 
     @classmethod
     def bpe(cls, texts: Iterable[str], vocabulary: int) -> Tokenizer:

@@ -368,7 +368,8 @@ class Trainer:
 
     def _longest_read(self) -> int:
         """Return the tokens of the longest text, after pairs are joined or split differently."""
-        if isinstance(self.batches, FreshBatches):
+        settings = self.config.training
+        if settings.bpe_dropout or settings.chained or self.copies or self.vary:
             return self._longest()
         return int(max(side.lengths.max() for side in self.as_read))
 
