@@ -46,7 +46,8 @@ DEFAULTS = {
         precision 'float32'; schedule 'paper'; warmup 4000 [1, 1000000000]; learning_rate None [0.0, …]; beta1 0.9
         [0.0, 0.99999]; beta2 0.98 [0.0, 0.99999]; epsilon 1e-09 [0.0, …]; muon 0.0 [0.0, 1000.0]; clip 1.0 [0.0, …];
         accumulate 1 [1, 1000000000]; bpe_dropout 0.0 [0.0, 0.9]; chained 0.0 [0.0, 4.0];
-        invented 0.0 [0.0, 1.0]; swapped 0.0 [0.0, 1.0]; unseen 0.05 [0.0, 0.9]; guided 0.0 [0.0, 10.0]; guided_memory 0.0 [0.0, 10.0]; r_drop 0.0
+        invented 0.0 [0.0, 1.0]; swapped 0.0 [0.0, 1.0]; unseen 0.05 [0.0, 0.9];
+        guided 0.0 [0.0, 10.0]; guided_memory 0.0 [0.0, 10.0]; r_drop 0.0
         [0.0, …]; taught 0.5 [0.0, 1.0]; label_smoothing 0.1 [0.0, 0.99]; average 5 [1, 1000000000]; patience 0 [0,
         1000000000]; checkpoint_every 1000 [1, 1000000000]; evaluate_every 1000 [1,
         1000000000]; evaluate_on 1000 [1, 1000000000]; seed 1 [0, 9223372036854775807]

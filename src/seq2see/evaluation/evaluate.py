@@ -209,10 +209,11 @@ def evaluate(
 ) -> Evaluation:
     """Score a model on pairs; ``progress`` gets the number of finished pairs, ``engine`` answers for the model.
 
-    Sources are read as ``predict`` reads them: unknown characters are replaced by similar known ones, or put into slots.
-    A source that the model cannot take counts as wrong. The loss is over the ``loss_pairs`` that can be scored. ``answer`` is
-    given if more than the network answers: a model of sentences splits a text, and mends numbers. ``in_brief`` stops
-    an answer that is much longer than its target: a model that has learned little writes to the end of its room.
+    Sources are read as ``predict`` reads them: unknown characters are replaced by similar known ones, or put into
+    slots. A source that the model cannot take counts as wrong. The loss is over the ``loss_pairs`` that can be scored.
+    ``answer`` is given if more than the network answers: a model of sentences splits a text, and mends numbers.
+    ``in_brief`` stops an answer that is much longer than its target: a model that has learned little writes to the end
+    of its room.
     """
     special = Special.of(tokenizers)
     engine = engine or engine_of(model, special)
@@ -240,7 +241,8 @@ def _evaluate_batch(
     given: list[str] | None,
     in_brief: bool,
 ) -> Evaluation:
-    found = [in_slots(tokenizers.source, tokenizers.target, fold_unknown(tokenizers.source, source)) for source, _ in pairs]
+    both = tokenizers.source, tokenizers.target
+    found = [in_slots(*both, fold_unknown(tokenizers.source, source)) for source, _ in pairs]
     read = [(text, target) for (text, _), (_, target) in zip(found, pairs, strict=True)]
     takable = [row for row, (source, _) in enumerate(read) if _takes(model.config, tokenizers, source)]
     if given is None:
