@@ -14,7 +14,8 @@ from tokenizers import models, trainers
 
 from benchmarks.measure import Line, take_turns
 from seq2see.tokenizers.tokenizer import PIECES
-from seq2see.training.run import Data, Request, prepare
+from seq2see.training.options import TrainOptions
+from seq2see.training.prepare import RawSplits, prepare
 
 WORDS = 50_000  # different ones of each language
 VOCABULARY = 10_000
@@ -62,8 +63,8 @@ def write_pairs(path: Path, count: int) -> None:
 
 def _ours(path: Path) -> None:
     with tempfile.TemporaryDirectory() as out:  # a large corpus keeps its ids there
-        request = Request(Path(out), tokenizer="bpe", vocabulary=VOCABULARY, preset="small", training={"steps": 1})
-        prepare(Data.read(path), request)
+        request = TrainOptions(Path(out), tokenizer="bpe", vocabulary=VOCABULARY, preset="small", training={"steps": 1})
+        prepare(RawSplits.read(path), request)
 
 
 def _direct(path: Path) -> None:

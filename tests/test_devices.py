@@ -21,7 +21,9 @@ from seq2see.data.recipe import fast_on
 from seq2see.devices import Choice, Work
 from seq2see.errors import UserError
 from seq2see.storage import folder
-from seq2see.training import run as runs
+from seq2see.training.job import TrainingJob
+from seq2see.training.options import TrainOptions
+from seq2see.training.prepare import RawSplits, prepare, prepare_dates
 
 NONE: list[str] = []
 ONE, TWO, APPLE = ["cuda:0"], ["cuda:0", "cuda:1"], ["mps"]
@@ -145,31 +147,31 @@ PAIRS = [(f"{number:05}", f"{number:05}"[::-1]) for number in range(500)]
 
 def test_a_training_plans_for_the_device_that_is_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
     made_up(monkeypatch, ONE)
-    data = runs.Data.read(PAIRS)
-    ready = runs.prepare(data, runs.Request())
+    data = RawSplits.read(PAIRS)
+    ready = prepare(data, TrainOptions())
     assert (ready.device, ready.config.training.layout) == ("cuda", "packed")
     assert ready.where.said.startswith("The GPU is used, since d_model is 128")
-    small = runs.prepare(data, runs.Request(preset="document"))
+    small = prepare(data, TrainOptions(preset="document"))
     assert (small.device, small.config.training.layout) == ("cpu", "padded")
     assert small.where.said.startswith("The CPU is used, since 4")
-    wide = runs.prepare(data, runs.Request(preset="document", model={"d_model": 256}))
+    wide = prepare(data, TrainOptions(preset="document", model={"d_model": 256}))
     assert wide.device == "cuda"
-    assert runs.prepare(data, runs.Request(device="cpu")).device == "cpu"
-    assert runs.prepare_dates(runs.Request(), (1000, 9999), 1000).device == "cpu"
+    assert prepare(data, TrainOptions(device="cpu")).device == "cpu"
+    assert prepare_dates(TrainOptions(), (1000, 9999), 1000).device == "cpu"
     made_up(monkeypatch, NONE)
-    ready = runs.prepare(data, runs.Request())
+    ready = prepare(data, TrainOptions())
     assert (ready.device, ready.where.said) == ("cpu", "")
 
 
 def test_ensembles_on_a_gpu_learn_from_packed_batches(monkeypatch: pytest.MonkeyPatch) -> None:
     made_up(monkeypatch, ONE)
-    ready = runs.prepare(runs.Data.read(PAIRS), runs.Request(members=3, device="cuda"))
+    ready = prepare(RawSplits.read(PAIRS), TrainOptions(members=3, device="cuda"))
     assert (ready.config.model.members, ready.config.training.layout) == (3, "packed")
 
 
 def test_apples_gpu_trains_padded_batches_in_float32(monkeypatch: pytest.MonkeyPatch) -> None:
     made_up(monkeypatch, APPLE)
-    ready = runs.prepare(runs.Data.read(PAIRS), runs.Request(device="mps"))
+    ready = prepare(RawSplits.read(PAIRS), TrainOptions(device="mps"))
     settings = ready.config.training
     assert (ready.device, settings.layout, settings.precision) == ("mps", "padded", "float32")
     assert fast_on("mps", {"d_model": 512}) == {}
@@ -233,8 +235,8 @@ class InFloat32(TorchDispatchMode):
 @pytest.mark.parametrize("beam", [1, 3])
 def test_the_plain_path_needs_no_number_of_64_bits(beam: int) -> None:
     """What Apple's GPUs run: training on padded batches, and a search step by step."""
-    ready = runs.prepare(runs.Data.read(PAIRS), runs.Request(device="cpu", training={"steps": 2}))
-    run = runs.Run(ready, runs.Request(device="cpu"), print)
+    ready = prepare(RawSplits.read(PAIRS), TrainOptions(device="cpu", training={"steps": 2}))
+    run = TrainingJob(ready, TrainOptions(device="cpu"), print)
     trainer = run.trainer
     with InFloat32():
         trainer.learner.learn([trainer.batches.at(0)], 1e-3)

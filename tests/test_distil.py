@@ -21,7 +21,7 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
     pairs = [(f"{a} {b}", f"{b}-{a}") for a in "abcdef" for b in "uvwxyz"]
     model = seq2see.fit(
         pairs, model={"norm": "pre", "d_model": 16, "heads": 2, "d_ff": 24, "encoder_layers": 2, "decoder_layers": 1},
-        training={"steps": 12}, seed=1,
+        training={"steps": 60}, seed=1,
     )  # fmt: skip
     model.save(path)
     return path

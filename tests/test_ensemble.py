@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 import seq2see
 from conftest import several_models, small_model
 from seq2see.cli import app
-from seq2see.config import ModelConfig, TrainingConfig
+from seq2see.config import Config, ModelConfig, TrainingConfig
 from seq2see.data.batching import Batch, Batches, Ragged
 from seq2see.data.packing import PackedBatches
 from seq2see.decoding.both_ways import PROPOSED, engine_of, log_probabilities, turned
@@ -32,9 +32,11 @@ from seq2see.model.masks import Mask
 from seq2see.model.transformer import at_rest
 from seq2see.page.live import weights_in
 from seq2see.seq2seq import Seq2Seq
-from seq2see.training import fitting
-from seq2see.training import run as runs
+from seq2see.storage.folder import Tokenizers
+from seq2see.tokenizers.tokenizer import Tokenizer
 from seq2see.training.learner import Learner, Objective
+from seq2see.training.options import LoadedModel, TrainOptions
+from seq2see.training.prepare import RawSplits, prepare
 
 SHAPE: dict[str, Any] = dict(d_model=8, heads=2, d_ff=8, encoder_layers=1, decoder_layers=1)
 QUICK: dict[str, Any] = dict(steps=6, warmup=2, batch_tokens=128, evaluate_every=3, checkpoint_every=2, r_drop=0.0)
@@ -339,27 +341,20 @@ def test_an_ensemble_resumes_to_the_same_weights(tmp_path: Path) -> None:
         assert torch.equal(a, b)
 
 
-def test_the_ensemble_and_the_model_that_it_teaches_get_all_settings(monkeypatch: pytest.MonkeyPatch) -> None:
-    calls = list[tuple[Any, dict[str, Any]]]()
-
-    def noted(data: Any, **given: Any) -> str:
-        calls.append((data, given))
-        return f"model {len(calls)}"
-
-    names = ("tokenizer", "vocabulary", "preset", "budget", "model", "training", "decoding", "seed", "device",
-             "unseen", "vary", "resume", "progress", "on_step")  # fmt: skip
-    monkeypatch.setattr(runs.Data, "read", lambda data, *others, **named: data)
-    given: dict[str, Any] = {name: f"the {name}" for name in names}
-    fit = fitting.fit
-    monkeypatch.setattr(fitting, "fit", noted)
-    for out, beside in ((None, None), ("here", Path("here-ensemble"))):
-        calls.clear()
-        told = fit("data", ensemble=3, distil=True, start="start", unlabelled=["more"], out=out, **given)
-        assert (told, calls) == ("model 2", [
-            ("data", {**given, "ensemble": 3, "start": "start", "out": beside}),
-            ("data", {**given, "tokenizer": None, "vocabulary": None, "teacher": "model 1", "unlabelled": ["more"],
-                      "out": out}),
-        ])  # fmt: skip
+def test_the_ensemble_and_the_model_that_it_teaches_get_all_settings(tmp_path: Path) -> None:
+    shape = ModelConfig.of(source_vocabulary=68, target_vocabulary=68)
+    teacher = LoadedModel(Config("pairs", shape, TrainingConfig()), Tokenizers.one(Tokenizer.characters()), {})
+    for out, beside in ((None, None), (tmp_path / "here", tmp_path / "here-ensemble")):
+        asked = TrainOptions(
+            out=out, tokenizer="bpe", vocabulary=600, preset="document", model=SHAPE, training=QUICK,
+            decoding={"beam": 2}, split_seed=2, unseen=True, device="cpu", start=None, unlabelled=("more",), members=3,
+            distil=True, vary=lambda pairs, random: pairs,
+        )  # fmt: skip
+        first = asked.of_ensemble()
+        assert first == replace(asked, distil=False, unlabelled=(), out=beside)
+        assert asked.of_pupil(teacher) == replace(
+            asked, distil=False, members=1, tokenizer=None, vocabulary=None, teacher=teacher
+        )
 
 
 def test_one_model_is_taught_by_an_ensemble(tmp_path: Path) -> None:
@@ -412,13 +407,13 @@ def test_only_torch_answers_by_an_ensemble(tmp_path: Path, engine: str) -> None:
 
 def test_pairs_of_the_data_do_not_drown_in_a_teachers_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     copies = SimpleNamespace(ids=lambda sources, rules: sources)  # it has learned to copy
-    monkeypatch.setattr(runs, "engine_of", lambda network, special: copies)
+    monkeypatch.setattr("seq2see.training.prepare.engine_of", lambda network, special: copies)
     pairs = [(text := f"{n * 7919 % 2**13:013b}", text) for n in range(100)]
     teacher = seq2see.fit(pairs, model=SHAPE, training=QUICK | {"steps": 1}, out=tmp_path / "teacher")
-    request = runs.Request(teacher=runs.Start.read(tmp_path / "teacher"), device="cpu")
-    monkeypatch.setattr(runs, "MADE_ON_A_CPU", (700, 256))
+    request = TrainOptions(teacher=LoadedModel.read(tmp_path / "teacher"), device="cpu")
+    monkeypatch.setattr("seq2see.training.prepare.MADE_ON_A_CPU", (700, 256))
     shown: list[str] = []
-    ready = runs.prepare(runs.Data.read(pairs), request, shown.append)
+    ready = prepare(RawSplits.read(pairs), request, shown.append)
     assert shown == [
         "Inventing 700 sources …",
         *(f"The teacher has answered {count} of 700 sources …" for count in (0, 256, 512)),
@@ -432,7 +427,7 @@ def test_pairs_of_the_data_do_not_drown_in_a_teachers_answers(tmp_path: Path, mo
     assert f"{own} for training and {ready.taught} that the teacher answered" in ready.counts
     cut = teacher.tokenizers.source.encode_batch([source for source, _ in ready.train])
     assert ready.ids[0].values.tolist() == [token for row in cut for token in row]
-    alone = runs.prepare(runs.Data.read(pairs), runs.Request(device="cpu")).config.training
+    alone = prepare(RawSplits.read(pairs), TrainOptions(device="cpu")).config.training
     assert (ready.config.training.budget, alone.budget) == (1800.0, 900.0)
 
 

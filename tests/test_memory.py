@@ -30,8 +30,10 @@ from seq2see.kernels.layers import FastTransformer
 from seq2see.model.transformer import Transformer
 from seq2see.serve.app import create_app
 from seq2see.tasks.dates import pairs_of
-from seq2see.training import run as runs
+from seq2see.training.job import TrainingJob
 from seq2see.training.loop import Trainer, continued, halved
+from seq2see.training.options import TrainOptions
+from seq2see.training.prepare import RawSplits, prepare
 from test_search import SOURCES, SPECIAL, chatty_model
 from test_training import small_trainer
 
@@ -504,12 +506,12 @@ def test_settings_that_differ_otherwise_are_still_refused(tmp_path: Path) -> Non
 def test_a_packed_training_stops_halving_at_its_longest_text(words: int, monkeypatch: pytest.MonkeyPatch) -> None:
     long = [(" ".join("abc" for _ in range(words)), "x") for _ in range(40)]
     pairs = [(f"{number} {source}", target + str(number)) for number, (source, target) in enumerate(long)]
-    request = runs.Request(
+    options = TrainOptions(
         tokenizer="characters",
         device="cpu",
         training={"layout": "packed", "batch_tokens": 512, "steps": 2, "chained": 0.0},
     )
-    trainer = runs.Run(runs.prepare(runs.Data.read(pairs), request), request, lambda said: None).trainer
+    trainer = TrainingJob(prepare(RawSplits.read(pairs), options), options, lambda said: None).trainer
     trainer.tries = True
 
     def full(batches: object) -> None:

@@ -12,28 +12,19 @@ import numpy as np
 import pytest
 
 from seq2see.config import DecodingConfig
-from seq2see.data.batching import Cut
+from seq2see.data.batching import Encoded
 from seq2see.errors import UserError
 from seq2see.storage.folder import Tokenizers
 from seq2see.tokenizers.tokenizer import Tokenizer
-from seq2see.training import run
+from seq2see.training.job import TrainingJob
 from seq2see.training.loop import CHECKPOINTS, LOG, continued
-from seq2see.training.run import (
-    HELD_OUT_DATES,
-    MORE_LENGTH,
-    Data,
-    Request,
-    Run,
-    Start,
-    limits_by,
-    prepare,
-    prepare_dates,
-)
+from seq2see.training.options import LoadedModel, TrainOptions
+from seq2see.training.prepare import HELD_OUT_DATES, MORE_LENGTH, RawSplits, limits_by, prepare, prepare_dates
 from test_training import small_config, small_trainer
 
 
 def test_dates_are_made_to_learn_to_watch_and_to_test() -> None:
-    ready = prepare_dates(Request(training={"steps": 7, "seed": 3}, model={"d_ff": 32}), (2000, 2009), 500)
+    ready = prepare_dates(TrainOptions(training={"steps": 7, "seed": 3}, model={"d_ff": 32}), (2000, 2009), 500)
     assert (len(ready.train), len(ready.validation), len(ready.test)) == (500, 365, 365)  # a tenth of 3,653 days
     parts = [{source for source, _ in part} for part in (ready.train, ready.validation, ready.test)]
     assert [len(part) for part in parts] == [500, 365, 365]
@@ -43,16 +34,16 @@ def test_dates_are_made_to_learn_to_watch_and_to_test() -> None:
     assert (ready.name, ready.config.task, ready.recipe, ready.remarks) == ("dates", "dates", None, [])
     assert (model.d_model, model.d_ff, model.source_vocabulary, model.target_vocabulary) == (16, 32, 68, 68)
     assert (training.steps, training.seed, training.layout) == (7, 3, "padded")
-    again, other = (prepare_dates(Request(split_seed=seed), (2000, 2009), 500) for seed in (1, 4))
+    again, other = (prepare_dates(TrainOptions(split_seed=seed), (2000, 2009), 500) for seed in (1, 4))
     assert again.test == ready.test
     assert other.test != ready.test
 
 
 def test_no_more_dates_are_learned_from_than_there_are() -> None:
     with pytest.raises(UserError, match=r"`count` is 2,924, but the years 2000-2009 leave 2,923 dates"):
-        prepare_dates(Request(), (2000, 2009), 2924)
-    assert len(prepare_dates(Request(), (2000, 2009), 2923).train) == 2923
-    assert len(prepare_dates(Request(), (1000, 2999), 10).test) == HELD_OUT_DATES == 10_000
+        prepare_dates(TrainOptions(), (2000, 2009), 2924)
+    assert len(prepare_dates(TrainOptions(), (2000, 2009), 2923).train) == 2923
+    assert len(prepare_dates(TrainOptions(), (1000, 2999), 10).test) == HELD_OUT_DATES == 10_000
 
 
 def test_a_line_of_the_table_that_was_cut_off_is_left_out(tmp_path: Path) -> None:
@@ -98,14 +89,14 @@ def test_a_run_goes_on_with_the_settings_of_its_start(changed: dict[str, object]
 
 def test_a_model_is_trained_further_at_a_lower_rate() -> None:
     config = small_config()  # with a rate of 0.01
-    start = Start(config, Tokenizers.one(Tokenizer.characters()), {})
-    request = Request(start=start, model={"dropout": 0.2})
+    start = LoadedModel(config, Tokenizers.one(Tokenizer.characters()), {})
+    request = TrainOptions(start=start, model={"dropout": 0.2})
     assert request.settings["training"] == {"learning_rate": pytest.approx(0.003)}
     assert request.settings["model"] == {**asdict(config.model), "dropout": 0.2}
-    assert Request(start=start, training={"learning_rate": 0.5}).settings["training"] == {"learning_rate": 0.5}
+    assert TrainOptions(start=start, training={"learning_rate": 0.5}).settings["training"] == {"learning_rate": 0.5}
     for given in ({"tokenizer": "bpe"}, {"vocabulary": 600}):
         with pytest.raises(UserError, match="but `start` has a tokenizer: leave it out"):
-            Request(start=start, **given)
+            TrainOptions(start=start, **given)
 
 
 def test_a_training_cuts_each_text_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -118,9 +109,9 @@ def test_a_training_cuts_each_text_once(monkeypatch: pytest.MonkeyPatch) -> None
         return cut(self, given)
 
     monkeypatch.setattr(Tokenizer, "encode_batch", counted)
-    request = Request(tokenizer="characters", training={"steps": 1})
-    ready = prepare(Data.read(pairs), request)
-    Run(ready, request, lambda text: None)
+    request = TrainOptions(tokenizer="characters", training={"steps": 1})
+    ready = prepare(RawSplits.read(pairs), request)
+    TrainingJob(ready, request, lambda text: None)
     learned = {source for source, _ in ready.train}
     assert learned
     assert all(texts.count(source) == 1 for source in learned)
@@ -129,7 +120,7 @@ def test_a_training_cuts_each_text_once(monkeypatch: pytest.MonkeyPatch) -> None
 def test_pairs_that_are_too_long_are_left_out_with_their_ids() -> None:
     tokenizer = Tokenizer.characters_of(["abc"])
     pairs = [("ab", "a"), ("abcabc", "a"), ("c", "b"), ("a", "bcbcbc")]
-    found = Cut.within((tokenizer, tokenizer), pairs, 4)
+    found = Encoded.within((tokenizer, tokenizer), pairs, 4)
     assert found.pairs == [pairs[0], pairs[2]]
     assert found.dropped == [pairs[1], pairs[3]]
     for side in (0, 1):
@@ -143,18 +134,20 @@ def test_pairs_that_are_too_long_are_left_out_with_their_ids() -> None:
 def test_only_a_corpus_larger_than_memory_is_surveyed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "pairs.tsv"
     path.write_text("".join(f"number {n}\tnombre {n}\n" for n in range(60)), encoding="utf-8")
-    assert Data.read(path).survey is None
-    monkeypatch.setattr(run, "is_large", lambda paths: True)
-    assert Data.read(path).survey is not None
+    assert RawSplits.read(path).survey is None
+    monkeypatch.setattr("seq2see.training.prepare.is_large", lambda paths: True)
+    assert RawSplits.read(path).survey is not None
 
 
 def test_what_is_asked_for_wrongly_is_refused_before_any_work(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(UserError, match="smal"):
-        Request(preset="smal")
+        TrainOptions(preset="smal")
     pairs = [(f"number {n}", f"nombre {n}") for n in range(60)]
-    monkeypatch.setattr(run, "tokenizers_of", lambda *given: pytest.fail("tokenizers were trained first"))
+    monkeypatch.setattr(
+        "seq2see.training.prepare.tokenizers_of", lambda *given: pytest.fail("tokenizers were trained first")
+    )
     with pytest.raises(UserError, match="heads"):
-        prepare(Data.read(pairs), Request(model={"d_model": 64, "heads": 5}, training={"steps": 1}))
+        prepare(RawSplits.read(pairs), TrainOptions(model={"d_model": 64, "heads": 5}, training={"steps": 1}))
 
 
 def test_answers_may_be_as_long_as_those_of_the_data() -> None:
@@ -180,7 +173,9 @@ def test_ten_bad_rows_are_named_and_the_others_are_counted(tmp_path: Path) -> No
     ):
         path.write_text(rows + "alone\n" * bad)
         said = [
-            remark for remark in prepare(Data.read(str(path)), Request(device="cpu")).remarks if "skipped" in remark
+            remark
+            for remark in prepare(RawSplits.read(str(path)), TrainOptions(device="cpu")).remarks
+            if "skipped" in remark
         ]
         assert said[0].startswith("mine.tsv, line 201: ")
         assert len(said) == 10 + len(more)

@@ -19,7 +19,8 @@ from seq2see.data.shards import Shards, Survey, hash_of, is_large, survey, write
 from seq2see.errors import FolderError, UserError
 from seq2see.tokenizers.tokenizer import Tokenizer
 from seq2see.training.loop import SHARDS
-from seq2see.training.run import Data, Request, prepare
+from seq2see.training.options import TrainOptions
+from seq2see.training.prepare import RawSplits, prepare
 
 ALL = [(f"number {n % 700} is here", f"la {n} est là") for n in range(900)]  # 200 sources twice
 
@@ -188,8 +189,8 @@ def test_ids_that_need_more_than_16_bits(large: Path, tokenizer: Tokenizer, tmp_
 @pytest.mark.parametrize("kind", ["characters", "bpe"])
 def test_all_is_made_ready_from_a_survey(kind: str, large: Path, tmp_path: Path) -> None:
     found = survey([large])
-    data = Data(found.corpus, survey=found)
-    ready = prepare(data, Request(tmp_path / "out", tokenizer=kind, training={"steps": 7}))
+    data = RawSplits(found.corpus, survey=found)
+    ready = prepare(data, TrainOptions(tmp_path / "out", tokenizer=kind, training={"steps": 7}))
     assert isinstance(ready.train, Shards)
     assert ready.config.training.steps == 7
     assert ready.cuts.named == kind
@@ -197,12 +198,12 @@ def test_all_is_made_ready_from_a_survey(kind: str, large: Path, tmp_path: Path)
     assert ready.config.model.source_vocabulary == ready.tokenizers.source.size
     assert len(ready.train) + len(ready.validation) + len(ready.test) + ready.train.dropped == 901
     before = written_files(tmp_path / "out" / SHARDS)
-    again = prepare(data, Request(tmp_path / "out", tokenizer=kind, training={"steps": 7}))
+    again = prepare(data, TrainOptions(tmp_path / "out", tokenizer=kind, training={"steps": 7}))
     assert isinstance(again.train, Shards)
     assert again.train.digest == ready.train.digest
     assert written_files(tmp_path / "out" / SHARDS) == before
     with pytest.raises(UserError, match="name a folder for its ids with `out`"):
-        prepare(data, Request(tokenizer=kind))
+        prepare(data, TrainOptions(tokenizer=kind))
 
 
 def test_a_text_that_older_tokenizers_do_not_know_is_named(large: Path, tmp_path: Path) -> None:
@@ -257,7 +258,7 @@ def test_a_survey_in_many_chunks_is_that_in_one(large: Path, monkeypatch: pytest
 
 def test_python_collects_again_after_a_preparation(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="There is no file"):
-        Data.read(str(tmp_path / "none.tsv"))
+        RawSplits.read(str(tmp_path / "none.tsv"))
     assert gc.isenabled()
 
 

@@ -115,7 +115,7 @@ def test_what_a_training_prints_can_be_copied_and_says_what_is_missing(
     assert done.exit_code == 0, (done.output, done.exception)
     assert "It has learned nothing that can be used" in done.output  # in four steps
     assert "Use it" not in done.output
-    monkeypatch.setattr("seq2see.cli.train.USELESS", 1e9)
+    monkeypatch.setattr("seq2see.training.report.USELESS", 1e9)
     done = run(*arguments, "--out", "again/my words")
     words = shlex.split(done.output.splitlines()[-1])
     assert words[:4] == ["seq2see", "predict", "--model", "again/my words"]
@@ -150,16 +150,16 @@ def test_sentences_get_sub_words_and_bleu(tmp_path: Path, monkeypatch: pytest.Mo
     assert isinstance(model("What about 日本?"), str)
 
 
-def test_words_have_two_dictionaries_and_are_asked_for_words(tmp_path: Path) -> None:
+def test_words_have_two_dictionaries_and_lose_nothing(tmp_path: Path) -> None:
     path = tmp_path / "s.tsv"
     path.write_text("".join(f"{s}\t{t}\n" for s, t in sentences(90)))
     out = tmp_path / "model"
     done = run("train", str(path), "--tokenizer", "words", "--out", str(out), *LITTLE)
     assert done.exit_code == 0, (done.output, done.exception)
     assert (out / "source-tokenizer.json").is_file()
-    assert "(right: le " in done.output
+    assert "(right: Le " in done.output
     result = run("evaluate", str(path), "--model", str(out), "--json")
-    assert json.loads(result.stdout)["worst"][0]["expected"].startswith("le ")
+    assert json.loads(result.stdout)["worst"][0]["expected"].startswith("Le ")
 
 
 def test_evaluate_score_and_compare_a_file(corpus: Path, trained: tuple[Path, Result]) -> None:
@@ -251,7 +251,7 @@ def test_an_interrupted_training_on_a_file_goes_on_to_the_bit(corpus: Path, monk
         (b"caf\xe9\tx\nb\tc\n", ["--strict"], "line 1: is not UTF-8"),
         (b"a\nb\tc\n", ["--strict"], "line 1: has one side only"),
         (b"a\tb\nc\td\ne\tf\ng\th\n", ["--tokenizer", "bpe", "--vocabulary", "9999"], "have only .* different tokens"),
-        (b"a\tb\nc\td\ne\tf\ng\th\n", ["--tokenizer", "words", "--vocabulary", "99"], "have only .* different tokens"),
+        (b"a\tb\nc\td\ne\tf\ng\th\n", ["--tokenizer", "words", "--vocabulary", "600"], "have only .* different tokens"),
         (b"a\tb\nc\td\ne\tf\ng\th\n", ["--tokenizer", "bpe", "--vocabulary", "99"], "too small for sub-words"),
         (b"a\tb\nc\td\ne\tf\ng\th\n", ["--vocabulary", "99"], "--vocabulary is 99, but .* each character"),
         (b"a\tb\nc\td\ne\tf\ng\th\n", ["--tokenizer", "bp"], "Did you mean 'bpe'"),

@@ -33,7 +33,7 @@ def warm() -> None:
     import seq2see.interchange.to_ctranslate2
     import seq2see.seq2seq
     import seq2see.serve.server
-    import seq2see.training.run
+    import seq2see.training.job
 
     for name in dict.fromkeys(seq2see.cli.HOMES.values()):
         __import__(f"seq2see.cli.{name}")

@@ -1,4 +1,4 @@
-"""``seq2see train`` and ``seq2see presets``: they read options and show progress; ``training.run`` does the work."""
+"""``seq2see train`` and ``seq2see presets``: they read options and show progress; ``training.job`` does the work."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
-from dataclasses import replace
 from pathlib import Path
 from statistics import mean, pstdev
 from typing import TYPE_CHECKING, Annotated, Any
@@ -26,8 +25,9 @@ from seq2see.errors import UserError
 
 if TYPE_CHECKING:
     from seq2see.data.pairs import Corpus
+    from seq2see.training.job import TrainingJob
     from seq2see.training.loop import Line, Step, Trainer
-    from seq2see.training.run import Data, Prepared, Request, Run
+    from seq2see.training.prepare import RawSplits
 
 #: Options that apply only to one kind of data.
 FOR_PAIRS = (
@@ -35,7 +35,6 @@ FOR_PAIRS = (
     "unlabelled", "unseen",
 )  # fmt: skip
 FOR_DATES = ("years", "count")
-USELESS = 0.95  # character error rate of answers that share nothing with the right ones
 LONG = 10.0  # seconds of preparation from which its speed is printed
 SAMPLE = 60  # characters of a sample text under a line of the table
 LOOKED_AT = 50_000  # pairs that are checked before a training; `seq2see doctor` checks all
@@ -118,8 +117,9 @@ def train(
     from seq2see.data.pairs import paths_of
     from seq2see.data.recipe import seconds_in
     from seq2see.storage import folder
-    from seq2see.training import distributed, run
-    from seq2see.training.fitting import beside_of
+    from seq2see.training import distributed, job
+    from seq2see.training.options import LoadedModel, TrainOptions, beside_of, sources_of
+    from seq2see.training.prepare import RawSplits, prepare_dates
 
     chosen = parse_overrides(settings or [])
     given = {"seed": seed, "steps": steps, "budget": None if budget is None else seconds_in(budget)}
@@ -138,86 +138,92 @@ def train(
                 if dates
                 else "--years and --count are for dates; a file of pairs is taken as it is."
             )
-    if distil and ensemble < 2:
-        raise UserError("--distil trains one model on an ensemble: give --ensemble 5 too.")
     if distil and distributed.size() > 1:
         raise UserError("--distil trains twice, which torchrun cannot: train --ensemble first, then --teacher.")
-    sources = [] if unlabelled is None else run.sources_of(unlabelled)
-    if distil:  # now, not after the training of the ensemble
-        run.check_free(where, resume)
-    request = run.Request(
-        out=beside_of(where) if distil else where, resume=resume or restarted, tokenizer=tokenizer, vocabulary=vocabulary,
+    options = TrainOptions(
+        out=where, resume=resume or restarted, tokenizer=tokenizer, vocabulary=vocabulary,
         preset=preset, model=chosen["model"], training=training, decoding=chosen["decoding"],
         unseen=unseen, device=device,
-        start=None if start is None else run.Start.read(start),
-        teacher=None if teacher is None else run.Start.read(teacher), unlabelled=[] if distil else sources,
-        members=ensemble,
+        start=None if start is None else LoadedModel.read(start),
+        teacher=None if teacher is None else LoadedModel.read(teacher),
+        unlabelled=[] if unlabelled is None else sources_of(unlabelled), members=ensemble, distil=distil,
     )  # fmt: skip
-    assert request.out is not None
-    if resume and not (request.out / folder.CONFIG).is_file():
-        complain(f"{request.out} has no training to resume: a new one starts.")
-    if dates:
-        _one(request, "dates", lambda: _dates(request, years, count), watch, tensorboard)
-        return
-    started = time.perf_counter()
-    with aside.status("Reading …"):
-        found = run.Data.read(
-            tuple(data) if len(data) == 2 else data[0],
-            validation,
-            test,
-            request.seed,
-            None if columns is None else checked(columns),
-            strict,
-            unseen,
-        )
-    _check_sides(found.corpus)
-    _one(request, "pairs", lambda: _pairs(found, request, started), watch, tensorboard)
-    if distil:
-        say(f"One model learns from the ensemble in {request.out}.")
-        pupil = replace(request, out=where, resume=resume and where.exists(), tokenizer=None, vocabulary=None,
-                        teacher=run.Start.read(request.out), unlabelled=sources, members=1)  # fmt: skip
-        _one(pupil, "pairs", lambda: _pairs(found, pupil, time.perf_counter()), watch, tensorboard)
+    begun = beside_of(where) if distil else where
+    if resume and not (begun / folder.CONFIG).is_file():
+        complain(f"{begun} has no training to resume: a new one starts.")
+    display = _OnTerminal(watch, tensorboard)
+
+    def read() -> RawSplits:
+        with aside.status("Reading …"):
+            both = tuple(data) if len(data) == 2 else data[0]
+            by = None if columns is None else checked(columns)
+            found: RawSplits = RawSplits.read(both, validation, test, options.seed, by, strict, unseen)
+        _check_sides(found.corpus)
+        display.corpus = found.corpus
+        return found
+
+    done: job.TrainingJob | None
+    if not dates:
+        done = job.carry_out(read, options, display)
+    elif options.finished("dates"):
+        done = None
+    else:
+        with aside.status("Making dates …"):
+            setup = prepare_dates(options, parse_years(years or "1000-9999"), count or 100_000)
+            if setup.where.said:
+                complain(setup.where.said)
+            made = job.TrainingJob(setup, options, complain)
+        done = job.finish(made, display)
+    distributed.leave()
+    if done is None:
+        complain(f"{where} holds a finished model: there is nothing to resume.")
+    elif not done.trainer.ended:
+        complain(f"Stopped after step {done.trainer.step:,}; the same command with --resume continues.")
+        raise typer.Exit(130)
 
 
-def _one(request: Request, task: str, prepared: Callable[[], Run], watch: bool, tensorboard: bool) -> None:
-    """Prepare and train one model or one ensemble; a finished one is not changed."""
-    from seq2see.training import distributed
+class _OnTerminal:
+    """Shows a training as a command does: a table, a bar, a page that is watched."""
 
-    if request.finished(task):
-        complain(f"{request.out} holds a finished model: there is nothing to resume.")
-        distributed.leave()
-        return
-    _train(prepared(), watch, tensorboard)
+    signals: tuple[signal.Signals, ...] = (signal.SIGINT, signal.SIGTERM)
 
+    def __init__(self, watch: bool, tensorboard: bool) -> None:
+        from seq2see.training import distributed
 
-def _dates(request: Request, years: str | None, count: int | None) -> Run:
-    from seq2see.training import run
+        self.watch, self.tensorboard, self.first = watch, tensorboard, distributed.first()
+        self.corpus: Corpus | None = None  # the pairs; none of dates
+        self.started = time.perf_counter()
+        many = f"torchrun --nproc-per-node {distributed.size()} -m " if distributed.size() > 1 else ""
+        self.command = f"{many}seq2see {shlex.join(word for word in sys.argv[1:] if word != '--resume')}"
 
-    with aside.status("Making dates …"):
-        ready = run.prepare_dates(request, parse_years(years or "1000-9999"), count or 100_000)
-        _tell_device(ready)
-        return run.Run(ready, request, complain)
+    def say(self, text: str) -> None:
+        complain(text)
 
+    @contextmanager
+    def busy(self, text: str) -> Iterator[Callable[[str], None]]:
+        with aside.status(text) as status:
+            yield status.update
 
-def _pairs(found: Data, request: Request, started: float) -> Run:
-    from seq2see.training import run
+    def introduce(self, job: TrainingJob) -> None:
+        if self.corpus is None:
+            return
+        setup, took = job.setup, time.perf_counter() - self.started
+        if took > LONG and not setup.taught:  # a teacher's answers take most of the time
+            rate = setup.different / took
+            complain(f"{setup.different:,} pairs were read and cut in {took:,.0f} s, {rate:,.0f} a second.")
+        _introduce(self.corpus, job)
 
-    with aside.status("Preparing …") as status:
-        ready = run.prepare(found, request, status.update)
-        _tell_device(ready)
-        made = run.Run(ready, request, complain)
-    took = time.perf_counter() - started
-    if took > LONG and not ready.taught:  # a teacher's answers take most of the time
-        rate = ready.different / took
-        complain(f"{ready.different:,} pairs were read and cut in {took:,.0f} s, {rate:,.0f} a second.")
-    _introduce(found.corpus, ready, made)
-    return made
+    @contextmanager
+    def steps(self, job: TrainingJob) -> Iterator[Callable[[Step], None]]:
+        trainer = job.trainer
+        trainer.early = self.watch
+        board = _board(trainer.out) if self.tensorboard and trainer.out and self.first else None
+        page = _page(trainer) if self.watch and self.first else nullcontext()
+        with page, _table(trainer, job.setup.recipe is not None, board) as show:
+            yield show
 
-
-def _tell_device(ready: Prepared) -> None:
-    """Print which device trains, if there was a choice."""
-    if ready.where.said:
-        complain(ready.where.said)
+    def tested(self, job: TrainingJob) -> None:
+        _tell(job)
 
 
 def _check_sides(corpus: Corpus) -> None:
@@ -228,52 +234,35 @@ def _check_sides(corpus: Corpus) -> None:
         raise UserError(f"{wrong}. Swap them, or the names, and train again.")
 
 
-def _introduce(corpus: Corpus, ready: Prepared, run: Run) -> None:
+def _introduce(corpus: Corpus, job: TrainingJob) -> None:
     """Print the faults of the data, the split, the choices and the expected time."""
     from seq2see.data.doctor import in_words, inspect, seconds_of
 
     findings = [finding for finding in inspect(corpus.sample(LOOKED_AT)).faults if "cannot be used" not in finding.text]
-    for remark in [*ready.remarks, *(f"{finding.text}: {finding.advice}." for finding in findings)]:
-        complain(remark)
+    for finding in findings:
+        complain(f"{finding.text}: {finding.advice}.")
     if findings or corpus.faults:
         complain("`seq2see doctor` says more.")
-    say(f"{ready.name}: {ready.counts}, {ready.apart}.")
-    if run.request.start is None:
-        say(f"Cut into {ready.cuts}. Chosen: {ready.recipe}. `seq2see doctor --why` gives the reasons.")
-    size, settings = f"{run.trainer.model.parameter_count():,} parameters", ready.config.training
+    setup, trainer, settings = job.setup, job.trainer, job.setup.config.training
+    say(f"{setup.name}: {setup.counts}, {setup.apart}.")
+    if job.options.start is None:
+        say(f"Cut into {setup.cuts}. Chosen: {setup.recipe}. `seq2see doctor --why` gives the reasons.")
+    size = f"{trainer.model.parameter_count():,} parameters"
     if settings.budget is None and settings.warmup >= settings.steps:
         complain(
             f"The learning rate rises for {settings.warmup:,} steps, so it does not fall in {settings.steps:,}: set "
             "training.warmup lower, or train for longer."
         )
-    more = " more" if run.trainer.step else ""
+    more = " more" if trainer.step else ""
     if settings.budget is not None:
-        most = in_words(max(0.0, settings.budget - run.trainer.seconds))
+        most = in_words(max(0.0, settings.budget - trainer.seconds))
         say(f"{size}, at most {most}{more} (--budget); less when nothing more comes.")
-    elif ready.device == "cpu":
-        left = (run.trainer.last_step - run.trainer.step) / settings.steps * ready.config.model.members
-        time_left = f"about {in_words(left * seconds_of(ready.config))}{more}"
+    elif setup.device == "cpu":
+        left = (trainer.last_step - trainer.step) / settings.steps * setup.config.model.members
+        time_left = f"about {in_words(left * seconds_of(setup.config))}{more}"
         say(f"{size}, {settings.steps:,} steps, {time_left}.")
     else:
         say(f"{size}, {settings.steps:,} steps.")
-
-
-def _train(run: Run, watch: bool, tensorboard: bool) -> None:
-    """Train with a table, a progress bar and other displays; then test and write, or print how to resume."""
-    from seq2see.training import distributed
-
-    trainer, first = run.trainer, distributed.first()
-    trainer.early = watch
-    with _page(trainer) if watch and first else nullcontext():
-        board = _board(trainer.out) if tensorboard and trainer.out and first else None
-        with _table(trainer, run.ready.recipe is not None, board) as show:
-            ended = run.train(show, signal.SIGINT, signal.SIGTERM)
-        if ended and first:
-            _finish(run)
-    distributed.leave()
-    if not ended:
-        complain(f"Stopped after step {trainer.step:,}; the same command with --resume continues.")
-        raise typer.Exit(130)
 
 
 @contextmanager
@@ -344,35 +333,28 @@ def _row(line: Line) -> str:
     )
 
 
-def _finish(run: Run) -> None:
-    """Test on unseen pairs, write the folder, and print how to use it."""
-    from seq2see.training import distributed
+def _tell(job: TrainingJob) -> None:
+    """Print what the test found, and how to use the model."""
+    from seq2see.training import report
 
-    trainer = run.trainer
-    with aside.status("Testing …"):
-        scores = run.test()
-    many = f"torchrun --nproc-per-node {distributed.size()} -m " if distributed.size() > 1 else ""
-    command = f"{many}seq2see {shlex.join(word for word in sys.argv[1:] if word != '--resume')}"
-    run.write(run.card(scores, command))
-    if several := run.members():
+    trainer, scores = job.trainer, report.scores_of(job)
+    if job.result is not None and (several := job.result.members):
         each = ", ".join(f"{share:.2%}" for share in several)
         backward = trainer.config.model.backward
         last = "the last" if backward == 1 else f"the last {backward}"
         turned = f"; {last} from right to left" if backward else ""
         say(f"Members on the held-out pairs: {each} (mean {mean(several):.2%}, spread {pstdev(several):.2%}{turned}).")
-    say(run.tested(scores))
+    say(report.tested(job))
     if trainer.sentences:
         found = scores.bleu()
         say(f"BLEU {found.score:.2f} ({found.signature})")
-    if run.unfitted:
-        say(run.unfitted)
-    if told := run.outcome():
+    for told in filter(None, (report.unfitted(job), report.outcome(job))):
         say(told)
-    if not scores.exact and scores.character_error_rate > USELESS:
+    if report.is_useless(job):
         say(f"Written to {trainer.out}. It has learned nothing that can be used: `seq2see doctor` checks the data.")
         return
     say(f"Written to {trainer.out}. Use it:")
-    example = "1845-01-05" if trainer.config.task == "dates" else run.ready.test[0][0]
+    example = "1845-01-05" if trainer.config.task == "dates" else job.setup.test[0][0]
     words = ["--model", str(trainer.out), *(["--"] if example.startswith("-") else []), example]
     # Users copy the command, so it is printed without line breaks.
     console.print(f"  seq2see predict {shlex.join(words)}", markup=False, soft_wrap=True)

@@ -79,7 +79,7 @@ class Ragged:
 
 
 @dataclass(frozen=True)
-class Cut:
+class Encoded:
     """The pairs within a limit of length, with their ids."""
 
     pairs: list[Pair]
@@ -87,7 +87,7 @@ class Cut:
     dropped: list[Pair]  # the longer pairs
 
     @classmethod
-    def within(cls, tokenizers: tuple[Tokenizer, Tokenizer], pairs: Sequence[Pair], limit: int) -> Cut:
+    def within(cls, tokenizers: tuple[Tokenizer, Tokenizer], pairs: Sequence[Pair], limit: int) -> Encoded:
         """Turn pairs into ids, and leave out those with more tokens than the limit."""
         source, target = (
             Ragged.cut(tokenizer, [pair[side] for pair in pairs]) for side, tokenizer in enumerate(tokenizers)

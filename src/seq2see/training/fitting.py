@@ -7,7 +7,8 @@ import os
 import signal
 import sys
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,24 +20,98 @@ from seq2see.seq2seq import Seq2Seq, load
 if TYPE_CHECKING:
     from seq2see.config import ModelConfig
     from seq2see.data.variation import Vary
-    from seq2see.evaluation.evaluate import Evaluation
+    from seq2see.training.job import TrainingJob
     from seq2see.training.loop import Step
-    from seq2see.training.run import Start
+    from seq2see.training.options import LoadedModel
 
 
-def beside_of(out: Path) -> Path:
-    """Return the folder of the ensemble that teaches the model of another folder."""
-    return out.with_name(f"{out.name}-ensemble")
-
-
-def _as_start(model: Seq2Seq | str | os.PathLike[str] | None) -> Start | None:
+def _as_loaded(model: Seq2Seq | str | os.PathLike[str] | None) -> LoadedModel | None:
     """Return a model to start from, or to learn from."""
     from seq2see.storage.weights import weights_of
-    from seq2see.training.run import Start
+    from seq2see.training.options import LoadedModel
 
     if isinstance(model, Seq2Seq):
-        return Start(model.config, model.tokenizers, weights_of(model.transformer))
-    return None if model is None else Start.read(Path(model))
+        return LoadedModel(model.config, model.tokenizers, weights_of(model.transformer))
+    return None if model is None else LoadedModel.read(Path(model))
+
+
+class _OnStandardError:
+    """Shows a training that Python asked for: messages as warnings, and a bar or lines on standard error."""
+
+    command = "seq2see.fit"
+    signals: tuple[signal.Signals, ...] = (signal.SIGINT,)
+
+    def __init__(self, progress: bool, on_step: Callable[[Step], None] | None) -> None:
+        self.progress, self.on_step = progress, on_step
+        self.say = logging.getLogger("seq2see").warning
+        self.job: TrainingJob | None = None  # the last one
+        self.history: list[dict[str, object]] = []
+        self.failed = False  # whether ``on_step`` raised an exception
+
+    def busy(self, text: str) -> AbstractContextManager[Callable[[str], None]]:
+        return nullcontext(lambda text: None)
+
+    def introduce(self, job: TrainingJob) -> None:
+        self.job = job
+        self.history.clear()
+        if self.progress:
+            print(f"{job.setup.name}: {job.setup.counts}, {job.setup.apart}.", file=sys.stderr)
+
+    @contextmanager
+    def steps(self, job: TrainingJob) -> Iterator[Callable[[Step], None]]:
+        with _progress_bar(job, self.progress) as show:
+
+            def after(step: Step) -> None:
+                show(step)
+                if step.line is not None:
+                    self.history.append(asdict(step.line))
+                self.failed = True
+                if self.on_step is not None:
+                    self.on_step(step)
+                self.failed = False
+
+            yield after
+
+    def tested(self, job: TrainingJob) -> None:
+        from seq2see.training import report
+
+        if self.progress:
+            print("\n".join(filter(None, [report.tested(job), report.outcome(job)])), file=sys.stderr)
+
+    def model(self) -> Seq2Seq:
+        """Return the last model, as trained so far."""
+        from seq2see.training import report
+
+        assert self.job is not None
+        made = self.job.model(report.card(self.job, self.command))
+        made.history = self.history
+        return made
+
+
+@contextmanager
+def _progress_bar(job: TrainingJob, visible: bool) -> Iterator[Callable[[Step], None]]:
+    """Return a function that shows each step on standard error: as a bar, or only the scores without a terminal."""
+    from rich.console import Console
+    from rich.progress import MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+    columns = ("training", MofNCompleteColumn(), "steps", TextColumn("{task.description}"), TimeElapsedColumn(), "left")
+    console = Console(stderr=True)
+    with Progress(*columns, TimeRemainingColumn(), console=console, transient=True,
+                  disable=not (visible and sys.stderr.isatty())) as bar:  # fmt: skip
+        task = bar.add_task(job.trainer.waits, total=job.trainer.last_step, completed=job.trainer.step)
+        told = ""
+
+        def show(step: Step) -> None:
+            nonlocal told
+            steps = job.trainer.last_step
+            bar.update(task, description=told, total=steps, completed=step.step)
+            if step.line is not None:
+                told = f"validation loss {step.line.validation_loss:.4f}, {step.line.exact_match:.1%} right"
+                bar.update(task, description=told)
+                if visible and not sys.stderr.isatty():
+                    print(f"step {step.step:,} of {steps:,}: {told}", file=sys.stderr, flush=True)
+
+        yield show
 
 
 def fit(
@@ -129,31 +204,17 @@ def fit(
     ``out``.
     """
     from seq2see.data.recipe import seconds_in
-    from seq2see.training import run as runs
+    from seq2see.training.job import carry_out
+    from seq2see.training.options import TrainOptions, sources_of
+    from seq2see.training.prepare import RawSplits
 
     if ensemble < 1:
         raise UserError(f"`ensemble` is {ensemble}: the number of models was expected, 1 or more.")
-    if distil:
-        if ensemble < 2:
-            raise UserError(f"`distil` trains one model on an ensemble, but `ensemble` is {ensemble}: give 2 or more.")
-        for folder in () if out is None else (Path(out), beside_of(Path(out))):
-            runs.check_free(folder, resume)  # now, not after the training of the ensemble
-        unlabelled = runs.sources_of(unlabelled)
-        data = runs.Data.read(data, validation, test, 1, columns, unseen=unseen)  # once: it may be a generator
-        settings: dict[str, Any] = dict(
-            tokenizer=tokenizer, vocabulary=vocabulary, preset=preset, budget=budget,
-            model=model, training=training, decoding=decoding, seed=seed, device=device, unseen=unseen, vary=vary,
-            resume=resume, progress=progress, on_step=on_step,
-        )  # fmt: skip
-        beside = None if out is None else beside_of(Path(out))
-        several = fit(data, ensemble=ensemble, start=start, out=beside, **settings)
-        settings |= {"tokenizer": None, "vocabulary": None}
-        return fit(data, teacher=several, unlabelled=unlabelled, out=out, **settings)
     own: dict[str, Any] = {} if seed is None else {"seed": seed}
     if budget is not None:
         own["budget"] = seconds_in(budget)
     chosen = training or {}
-    request = runs.Request(
+    options = TrainOptions(
         out=None if out is None else Path(out),
         resume=resume,
         tokenizer=tokenizer,
@@ -164,63 +225,26 @@ def fit(
         training=chosen.but(**own) if isinstance(chosen, TrainingConfig) else {**chosen, **own},
         unseen=unseen,
         device=device,
-        start=_as_start(start),
-        teacher=_as_start(teacher),
-        unlabelled=runs.sources_of(unlabelled),
+        start=_as_loaded(start),
+        teacher=_as_loaded(teacher),
+        unlabelled=sources_of(unlabelled),
         members=ensemble,
+        distil=distil,
         vary=vary,
     )
-    if request.finished("pairs"):
-        return load(Path(out or ""), device)
-    said = logging.getLogger("seq2see").warning
-    if not isinstance(data, runs.Data):
-        data = runs.Data.read(data, validation, test, request.seed, columns, unseen=unseen)
-    ready = runs.prepare(data, request)
-    for remark in [*([ready.where.said] if ready.where.said else []), *ready.remarks]:
-        said(remark)
-    run = runs.Run(ready, request, said)
-    if progress:
-        print(f"{ready.name}: {ready.counts}, {ready.apart}.", file=sys.stderr)
-
-    history: list[dict[str, object]] = []
-
-    def so_far(scores: Evaluation | None = None) -> Seq2Seq:
-        network = run.trainer.finish() if scores is None else run.trainer.model
-        card, sure = run.card(scores, "seq2see.fit"), run.confidence
-        made = Seq2Seq(run.trainer.config, run.trainer.tokenizers, network, card, device=ready.device, confidence=sure)
-        made.history, made.trained = history, run.trained
-        return made
-
-    failed = False
-    with runs.progress_bar(run, progress) as show:
-
-        def after(step: Step) -> None:
-            nonlocal failed
-            show(step)
-            if step.line is not None:
-                history.append(asdict(step.line))
-            failed = True
-            if on_step is not None:
-                on_step(step)
-            failed = False
-
-        try:
-            ended = run.train(after, signal.SIGINT)
-        except Exception as error:
-            if failed:
-                error.model = so_far()  # type: ignore[attr-defined]
-                error.add_note("The model as trained so far is the attribute `model` of this exception.")
-            raise
+    display = _OnStandardError(progress, on_step)
     try:
-        scores = run.test() if ended else None
-    except KeyboardInterrupt:
-        scores = None
-    if scores is None:
-        message = f"fit was interrupted after step {run.trainer.step:,}: the model is not tested."
+        job = carry_out(
+            lambda: RawSplits.read(data, validation, test, options.seed, columns, unseen=unseen), options, display
+        )
+    except Exception as error:
+        if display.failed:
+            error.model = display.model()  # type: ignore[attr-defined]
+            error.add_note("The model as trained so far is the attribute `model` of this exception.")
+        raise
+    if job is None:
+        return load(Path(out or ""), device)
+    if job.result is None:
+        message = f"fit was interrupted after step {job.trainer.step:,}: the model is not tested."
         warnings.warn(message, stacklevel=2)
-    fitted = so_far(scores)
-    if scores is not None:
-        run.write(fitted.card)
-        if progress:
-            print("\n".join(filter(None, [run.tested(scores), run.outcome()])), file=sys.stderr)
-    return fitted
+    return display.model()
