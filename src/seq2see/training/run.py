@@ -659,7 +659,7 @@ class Run:
         model = Seq2Seq(trainer.config, trainer.tokenizers, network, device=self.ready.device)
         rules = trainer.config.decoding
         if rules.sentences and "repairs" not in self.request.decoding:
-            rules = rules.but(repairs=proven(model.texts, self.ready.validation, rules))
+            rules = rules.but(repairs=proven(model.answerer, self.ready.validation, rules))
             model.config = trainer.config = replace(trainer.config, decoding=rules)
         found = model.evaluate(self.ready.test)
         self.confidence = self._calibrated()
