@@ -93,7 +93,7 @@ def _directly(model: Seq2Seq, beam: int, texts: list[str], workers: int, threads
     translator = ctranslate2.Translator(str(export), inter_threads=workers, intra_threads=threads)
 
     def run() -> list[str]:
-        rows = [[named[i] for i in source.encode(model.texts.read(text))] for text in texts]
+        rows = [[named[i] for i in source.encode(model.answerer.read(text))] for text in texts]
         size = 256 if workers == 1 else -(-len(rows) // workers)
         results = translator.translate_batch(rows, beam_size=beam, max_batch_size=min(256, size))
         ids = {token: number for number, token in enumerate(target.vocabulary())}

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import itertools
 import json
+import sys
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import pytest
@@ -114,3 +116,24 @@ def test_three_doors_lead_to_one_answer(name: str, option: str, models: dict[str
     else:
         assert plain(command) == plain(python)
         assert plain(http) == plain(python)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "most"), [("dates", "1845-01-05", 12), ("en-fr", "Where is the station?", 16)]
+)
+def test_an_answer_enters_few_files(name: str, text: str, most: int) -> None:
+    """Who reads how a text becomes its answer reads these files of the package, and no others."""
+    model, home, entered = seq2see.load(name), str(Path(seq2see.__file__).parent), set[str]()
+    model.predict([text])
+
+    def watch(frame: FrameType, event: str, _: object) -> None:
+        if event == "call" and frame.f_code.co_filename.startswith(home):
+            entered.add(frame.f_code.co_filename.removeprefix(home))
+
+    sys.setprofile(watch)
+    try:
+        model.predict([text])
+    finally:
+        sys.setprofile(None)
+    assert "/answering/answerer.py" in entered
+    assert len(entered) <= most, sorted(entered)

@@ -7,16 +7,16 @@ from pathlib import Path
 
 import pytest
 import torch
+from starlette.testclient import TestClient
 from typer.testing import CliRunner
 
 import seq2see
 from conftest import small_model
-from seq2see.answering.options import Options
 from seq2see.cli import app
 from seq2see.errors import UserError
 from seq2see.inspection.alignment import align, links_of, spans_of, words_of
-from seq2see.inspection.trace import trace_text
-from seq2see.serve.api_predict import _answers
+from seq2see.inspection.trace import record
+from seq2see.serve.app import create_app
 from seq2see.storage.folder import Tokenizers
 from seq2see.tasks.dates import all_ordinals, pairs_of
 from seq2see.tokenizers.tokenizer import Tokenizer
@@ -26,11 +26,12 @@ SENTENCES = ["the little cat sleeps there", "le petit chat dort là-bas", "the c
 
 def test_spans_are_of_the_text_that_was_read() -> None:
     model = seq2see.load("en-fr")
-    (answer,) = _answers(model, Options(beam=1), False, True, None, ["  The   cat  sleeps."])
+    asked = {"inputs": ["  The   cat  sleeps.", "The cat sleeps."], "whole": True, "align": True}
+    with TestClient(create_app({"en-fr": model})) as client:
+        answer, tidy = client.post("/api/predict", json=asked).json()["answers"]
     assert answer["read"] == "The cat sleeps."
     words = {answer["read"][slice(*link["source_span"])] for link in answer["alignment"]}
     assert words <= {"The", "cat", "sleeps", "."}
-    (tidy,) = _answers(model, Options(beam=1), False, True, None, ["The cat sleeps."])
     assert "read" not in tidy
 
 
@@ -113,7 +114,7 @@ def test_sub_words_and_padding_change_nothing() -> None:
     found = align(model, both, sources, tokenizer.encode_batch(targets))
     for source, target, alignment in zip(sources, targets, found, strict=True):
         assert (alignment.source, alignment.target) == (source, target)
-        seen = trace_text(model, both, source, target)
+        seen = record(model, both, source, target)
         layers = [seen[name] for name in seen.match("decoder.layers.*.cross_attention.weights")]
         weights = torch.stack(layers).mean((0, 1))  # (T, S)
         spans = tokenizer.offsets(source), tokenizer.offsets(target)[1:]
@@ -184,6 +185,6 @@ def test_an_interrupted_file_is_gone_on_with(tmp_path: Path) -> None:
 
 
 def test_an_answer_that_cannot_be_read_again_has_no_links() -> None:
-    texts = seq2see.load("dates").texts
+    texts = seq2see.load("dates").answerer
     found = texts.links([("1845-01-05", "January 5, 1845"), ("1845-01-05", "x" * 100), ("1845-01-05", "May 5, 1845")])
     assert [bool(links) for links in found] == [True, False, True]

@@ -16,7 +16,7 @@ import torch
 
 import seq2see
 from seq2see import seq2seq
-from seq2see.answering import texts
+from seq2see.answering import answerer
 from seq2see.errors import InputError, RefusedInputs, UserError
 
 FOUR = ["1845-01-05", "1845-01-06", "1426-08-10", "2025-09-03"]
@@ -41,7 +41,7 @@ def test_public_names_are_frozen() -> None:
 
 def test_methods_of_a_model_are_frozen() -> None:
     assert [name for name in vars(seq2see.Seq2Seq) if not name.startswith("_")] == [
-        "load", "transformer", "to", "confidence", "device", "path", "save", "predict", "answers", "translate",
+        "load", "transformer", "to", "config", "confidence", "device", "path", "save", "predict", "answers", "translate",
         "evaluate", "log_probabilities", "align", "trace",
     ]  # fmt: skip
 
@@ -59,8 +59,9 @@ def test_options_are_one_object_or_keywords(model: seq2see.Seq2Seq) -> None:
         model.predict(["1845-01-05"], 2)  # type: ignore[arg-type]
     with pytest.raises(UserError, match="`format` is for one document"):
         model.predict(["1845-01-05"], format="html")
-    with pytest.raises(UserError, match="`n_best` does not apply to a document"):
-        model.translate("One.", n_best=2)
+    for name, value in {"n_best": 2, "min_confidence": 0.5, "order": "day", "whole": True, "prefix": "J"}.items():
+        with pytest.raises(UserError, match=f"`{name}` does not apply to a document"):
+            model.translate("One.", **{name: value})
 
 
 @pytest.mark.parametrize(
@@ -108,7 +109,7 @@ def test_the_documents_dates(model: seq2see.Seq2Seq) -> None:
 
 
 def test_002_cd9bd9446ef9fb85_raw_form_of_the_predictions(model: seq2see.Seq2Seq) -> None:
-    assert [model.texts.raw(answer) for answer in model.answers(FOUR)] == [
+    assert [model.answerer.raw(answer) for answer in model.answers(FOUR)] == [
         "<sos>January 5, 1845<eos><pad><pad>",
         "<sos>January 6, 1845<eos><pad><pad>",
         "<sos>August 10, 1426<eos><pad><pad>",
@@ -558,6 +559,6 @@ def test_many_texts_are_encoded_a_part_at_a_time(monkeypatch: pytest.MonkeyPatch
         return encode(part)
 
     monkeypatch.setattr(source, "encode_batch", counted)
-    monkeypatch.setattr(texts, "ENCODED_AT_ONCE", 4)
+    monkeypatch.setattr(answerer, "ENCODED_AT_ONCE", 4)
     assert model.answers(inputs) == expected
     assert sizes == [4, 4, 2]

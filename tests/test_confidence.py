@@ -16,6 +16,7 @@ from fastapi.testclient import TestClient
 from typer.testing import CliRunner
 
 import seq2see
+from seq2see.answering.answerer import Answerer
 from seq2see.answering.options import Options
 from seq2see.cli import app
 from seq2see.errors import FolderError, RefusedInputs, UserError
@@ -413,12 +414,12 @@ def test_en_fr_knows_how_sure_it_is_and_what_is_no_english() -> None:
     assert model.confidence.criterion == "chrf"
     assert model.confidence.measured.error < 0.03
     assert f"| expected calibration error, 10 bins | {model.confidence.measured.error:.2%} |" in model.card
-    sure, remark = model.texts.judged("Where is the station?", [-0.01] * 8, True)
-    unsure, _ = model.texts.judged("Where is the station?", [-1.5] * 8, True)
+    sure, remark = model.answerer.judged("Where is the station?", [-0.01] * 8, True)
+    unsure, _ = model.answerer.judged("Where is the station?", [-1.5] * 8, True)
     assert (sure or 0) > 0.7 > 0.3 > (unsure or 1)
     assert remark is None
     for text in ("ʇxǝʇ uʍop ǝpᴉsdn", "私は学生です", "¿Dónde está la estación?"):
-        assert model.texts.judged(text, [-0.01] * 8, True)[0] is None
+        assert model.answerer.judged(text, [-0.01] * 8, True)[0] is None
 
 
 def test_the_curve_of_errors_has_fifty_points_and_the_last_one() -> None:
@@ -435,7 +436,7 @@ def test_a_confidence_that_was_fitted_on_few_pairs_is_used_with_a_warning(
     fitted: int, least: float, warns: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     model: Any = SimpleNamespace(config=SimpleNamespace(task="pairs"), confidence=SimpleNamespace(fitted_on=fitted))
-    seq2see.Seq2Seq._check(model, Options(min_confidence=least))
+    Answerer.check_options(model, Options(min_confidence=least))
     assert [f"fitted on only {fitted} pairs" in line for line in caplog.messages] == [True] * warns
 
 

@@ -18,7 +18,7 @@ from seq2see.data.cuts import cuts_of, tokenizers_of
 from seq2see.data.recipe import Facts, choose, config_of
 from seq2see.decoding.readers import padded
 from seq2see.inspection.tables import tables_of
-from seq2see.inspection.trace import Trace, trace_text
+from seq2see.inspection.trace import Trace, record
 from seq2see.model.attention import written_attention
 from seq2see.model.masks import CAUSAL, EVERYTHING
 from seq2see.model.positions import Embedding, position_table
@@ -47,7 +47,7 @@ def untrained(sentence: str, **settings: object) -> Trace:
         "source_vocabulary": tokenizer.size, "target_vocabulary": tokenizer.size, "dropout": 0.0, "d_ff": 64,
         "encoder_layers": 1, "decoder_layers": 1, **settings,
     })  # fmt: skip
-    return trace_text(Transformer(config).eval(), Tokenizers.one(tokenizer), sentence, target=sentence)
+    return record(Transformer(config).eval(), Tokenizers.one(tokenizer), sentence, target=sentence)
 
 
 def steps_of(q: Tensor, k: Tensor, v: Tensor, causal: bool = False) -> dict[str, Tensor]:
@@ -203,7 +203,7 @@ def test_002_cd9bd9446ef9fb85_about_21_thousand_parameters() -> None:
 
 def test_002_cd9bd9446ef9fb85_predictions_in_raw_form() -> None:
     answers = dates().answers(["1845-01-05", "1845-01-06", "1426-08-10", "2025-09-03"])
-    assert [dates().texts.raw(answer) for answer in answers] == [
+    assert [dates().answerer.raw(answer) for answer in answers] == [
         "<sos>January 5, 1845<eos><pad><pad>",
         "<sos>January 6, 1845<eos><pad><pad>",
         "<sos>August 10, 1426<eos><pad><pad>",

@@ -20,9 +20,9 @@ import pytest
 import torch
 
 import seq2see
-from seq2see import machine, seq2seq
-from seq2see.answering import network
-from seq2see.answering.network import BATCHES_OF_A_GPU
+from seq2see import machine
+from seq2see.answering import answerer, network
+from seq2see.answering.network import BATCHES_OF_A_GPU, cannot
 from seq2see.config import DecodingConfig
 from seq2see.decoding import ctranslate2_engine, engines, torch_engine
 from seq2see.decoding.ctranslate2_engine import CTranslate2Engine
@@ -387,7 +387,7 @@ def test_both_engines_end_when_as_many_answers_have_ended_as_the_beam_is_wide(
     for ratio, offset in ((1.0, 50), (0.3, 1), (0.0, 1)):
         rules = DecodingConfig.of(beam=3, stopping="full", penalty="length", length_penalty=1.0,
                                   length_ratio=ratio, length_offset=offset, forced_end=forced_end)  # fmt: skip
-        assert not engines.cannot(3, 1, 30, rules=rules)
+        assert not cannot(3, 1, 30, rules=rules)
         sources = [both[0].tokenizers.source.encode(text) for text in texts]
         one, other = (model.network.engine_for(3).ids(sources, rules) for model in both)
         assert one == other
@@ -513,11 +513,11 @@ LIKELIER = [("suppressed", (3,)), ("no_repeat", 2), ("min_length", 3), ("other_e
 
 
 def test_what_ctranslate2_would_answer_otherwise_goes_through_torch() -> None:
-    assert engines.cannot(1, 1, 30) == engines.cannot(4, 1, 30) == engines.cannot(1, 1, 1) == ""
-    assert "2 answers" in engines.cannot(2, 2, 30)
-    assert "too wide" in engines.cannot(2, 1, 3)
-    assert "restrict" in engines.cannot(1, 1, 30, constrained=True)
-    assert engines.cannot(2, 1, 4) == ""
+    assert cannot(1, 1, 30) == cannot(4, 1, 30) == cannot(1, 1, 1) == ""
+    assert "2 answers" in cannot(2, 2, 30)
+    assert "too wide" in cannot(2, 1, 3)
+    assert "restrict" in cannot(1, 1, 30, constrained=True)
+    assert cannot(2, 1, 4) == ""
     # What it lacks; what it lacks in a beam only; what is right greedily, and in a beam that ends by the paper's rule.
     for beam, stopping, setting, said in (
         (1, "likeliest", {"repetition_penalty": 1.1}, "does not support decoding.repetition_penalty"),
@@ -531,7 +531,7 @@ def test_what_ctranslate2_would_answer_otherwise_goes_through_torch() -> None:
         *((1, "full", {name: value}, "") for name, value in LIKELIER),
         *((2, "likeliest", {name: value}, "") for name, value in LIKELIER),
     ):
-        found = engines.cannot(beam, 1, 30, rules=DecodingConfig.of(stopping=stopping, **setting))
+        found = cannot(beam, 1, 30, rules=DecodingConfig.of(stopping=stopping, **setting))
         assert said in found
         assert bool(said) == bool(found)
 
@@ -631,14 +631,14 @@ def test_one_batch_and_torch_on_a_cpu_need_no_threads(engine: str, monkeypatch: 
 
 
 def test_many_texts_of_a_gpu_are_answered_window_by_window(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Texts of about one length are answered together, two windows at once; order and refusals are as without windows."""
+    """Two windows at once, the first ones small; order and refusals are as without windows."""
     model, both = seq2see.load("human-dates", engine="torch"), threading.Barrier(2)
-    texts = [f"{'May' if number % 3 else 'September'} {number % 28 + 1}, 19{number}" for number in range(60, 90)]
+    texts = [f"{'May' if number % 3 else 'September'} {number % 28 + 1}, 19{number}" for number in range(60, 95)]
     texts[7] = "\0"
     expected = model.answers(texts, probabilities=False)
     monkeypatch.setattr(model.network, "device", "cuda")
-    monkeypatch.setattr(seq2seq, "WINDOW", 10)
-    windows, encoded = list[list[str]](), model.texts._encoded
+    monkeypatch.setattr(answerer, "WINDOW_OF_A_GPU", 10)
+    windows, encoded = list[list[str]](), model.answerer._encoded
 
     def watched(part: list[str]) -> object:
         windows.append(part)
@@ -646,12 +646,11 @@ def test_many_texts_of_a_gpu_are_answered_window_by_window(monkeypatch: pytest.M
             both.wait(60)
         return encoded(part)
 
-    monkeypatch.setattr(model.texts, "_encoded", watched)
+    monkeypatch.setattr(model.answerer, "_encoded", watched)
     assert model.answers(texts, probabilities=False) == expected
     assert expected[7].error is not None
-    assert [len(window) for window in windows] == [10, 10, 10]
-    lengths = sorted((min(map(len, window)), max(map(len, window))) for window in windows)
-    assert all(last <= first for (_, last), (first, _) in pairwise(lengths))
+    places = [0, 1, 3, 7, 15, 25, 35]
+    assert sorted(windows, key=lambda window: texts.index(window[0])) == [texts[a:b] for a, b in pairwise(places)]
     with pytest.raises(UserError, match="is of type int"):
         model.answers([*texts, 3])  # type: ignore[list-item]
 

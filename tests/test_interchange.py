@@ -323,7 +323,7 @@ def test_marian_cuts_as_its_own_tokenizer(both: tuple[str, Any, Seq2Seq]) -> Non
 @light("mbart")
 def test_everything_works_as_for_a_model_of_ours(both: tuple[str, Any, Seq2Seq], tmp_path: Path) -> None:
     _, _, ours = both
-    assert ours.texts.folded("a  b") == "a  b"
+    assert ours.answerer.folded("a  b") == "a  b"
     answers = ours.answers(TEXTS[:3], n_best=2)
     assert all(answer.output is not None and len(answer.alternatives) == 1 for answer in answers)
     pairs = [(TEXTS[0], "The red cat."), (TEXTS[1], "27 pages.")]

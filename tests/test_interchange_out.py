@@ -620,7 +620,7 @@ def by_onnx(model: Seq2Seq, place: Path, texts: list[str], beam: int) -> list[st
 
 def check_form(name: str, form: Any, beam: int, place: Path) -> None:
     model = seq2see.load(name, engine="torch")
-    plain = model.texts.folded if name == "human-dates" else str  # its texts are folded by its command
+    plain = model.answerer.folded if name == "human-dates" else str  # its texts are folded by its command
     texts = [plain(text) for text in ASKED[name]]
     source, special = model.tokenizers.source, Special.of(model.tokenizers)
     rules, rows = model.config.decoding.but(beam=beam), source.encode_batch(texts)

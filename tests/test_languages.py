@@ -45,7 +45,7 @@ def test_texts_that_the_page_suggests_are_sentences_and_dates() -> None:
 
 def test_a_model_tells_its_language_by_what_surprises_it_least() -> None:
     for name, language in (("en-fr", "English"), ("en-de", "English"), ("fr-en", "French")):
-        confidence = seq2see.load(name).texts.confidence
+        confidence = seq2see.load(name).answerer.confidence
         assert confidence
         assert read_by(confidence.familiar.surprise) == language
     assert read_by(lambda _: 1.0) is None

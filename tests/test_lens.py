@@ -7,7 +7,7 @@ import torch
 
 from conftest import small_model
 from seq2see.inspection.lens import logit_lens
-from seq2see.inspection.trace import Trace, trace_text
+from seq2see.inspection.trace import Trace, record
 from seq2see.storage.folder import Tokenizers
 from seq2see.tokenizers.tokenizer import Tokenizer
 
@@ -20,7 +20,7 @@ def traced(norm: str) -> Trace:
     model = small_model(
         source_vocabulary=tokenizers.source.size, target_vocabulary=tokenizers.target.size, norm=norm
     ).double()
-    return trace_text(model, tokenizers, TEXT, TARGET_TEXT)
+    return record(model, tokenizers, TEXT, TARGET_TEXT)
 
 
 @pytest.mark.parametrize("norm", ["post", "pre"])

@@ -25,7 +25,7 @@ from conftest import PATIENCE
 from seq2see.cli import app
 from seq2see.errors import FolderError
 from seq2see.inspection.sharpness import sharpness
-from seq2see.inspection.trace import trace_text
+from seq2see.inspection.trace import record
 from seq2see.serve import live
 from seq2see.serve.live import RunFolder, create_live_app, find_run, watched
 from seq2see.storage.folder import SHIPPED, Tokenizers
@@ -339,6 +339,6 @@ def test_sharpness_counts_tokens_and_leaves_the_run_alone() -> None:
     assert seen.tokens["encoder"] == [[pytest.approx(12, abs=0.01)] * 4]
     rows = torch.arange(1, 13.0).log().mean().exp()  # row t of the decoder sees t + 1 tokens
     assert seen.tokens["decoder"][0] == [pytest.approx(float(rows), abs=0.01)] * 4
-    trace = trace_text(model, tokenizers, "1845-01-05", "May 5, 1845")
+    trace = record(model, tokenizers, "1845-01-05", "May 5, 1845")
     assert (seen.source, seen.target) == (trace.source_tokens, trace.output_tokens)
     assert sharpness(model, tokenizers, "☃", "May") is None

@@ -21,7 +21,7 @@ import torch
 
 import seq2see
 from conftest import small_model, sweep
-from seq2see.answering.texts import CHECKS, Texts
+from seq2see.answering.answerer import CHECKS, Answerer
 from seq2see.config import TrainingConfig
 from seq2see.data.batching import Batch
 from seq2see.errors import InputError
@@ -471,12 +471,12 @@ def test_texts_are_prepared_alike(run: Run, tracers: dict[str, Tracer], count: i
     texts += ["a  B AB", "é ae É Ae", "x\u00a0a", "AE ß - –", "abc"]
     network = tracers["dates"].model.network
     others = {
-        "phones": Texts(replace(network.config, task="phones"), Tokenizers(phones, letters), network, None),
-        "features": Texts(replace(network.config, task="features"), Tokenizers(features, letters), network, None),
-        "human-dates": seq2see.load("human-dates").texts,
-        "dates": tracers["dates"].model.texts,
-        "letters": Texts(replace(network.config, task="letters"), Tokenizers(letters, letters), network, None),
-        "imported": Texts(replace(network.config, task="imported"), Tokenizers(letters, letters), network, None),
+        "phones": Answerer(replace(network.config, task="phones"), Tokenizers(phones, letters), network, None),
+        "features": Answerer(replace(network.config, task="features"), Tokenizers(features, letters), network, None),
+        "human-dates": seq2see.load("human-dates").answerer,
+        "dates": tracers["dates"].model.answerer,
+        "letters": Answerer(replace(network.config, task="letters"), Tokenizers(letters, letters), network, None),
+        "imported": Answerer(replace(network.config, task="imported"), Tokenizers(letters, letters), network, None),
     }
     for task, ours in others.items():
         source = ours.tokenizers.source

@@ -914,7 +914,7 @@ def test_a_whole_text_is_shown_sentence_by_sentence_and_each_can_be_looked_into(
     expect(page.locator("#progress")).to_contain_text("6 sentences")
     # what stands between the sentences is that of the text, and each sentence is what the library says
     model = seq2see.load("en-fr")
-    found = translate(read(LETTER).sentences, model.texts, model.config.decoding, probabilities=True)
+    found = translate(read(LETTER).sentences, model.answerer, model.config.decoding, probabilities=True)
     assert sentences.all_inner_texts() == [one.text for one in found]
     assert page.locator("#answer").evaluate("answer => answer.textContent") == model.translate(LETTER)
     assert page.locator("#answer").inner_text().count("\n") == LETTER.count("\n")  # and it is seen so

@@ -7,11 +7,9 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 import time
 from contextlib import nullcontext
 from io import BytesIO
-from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -21,6 +19,7 @@ from typer.testing import CliRunner
 
 import seq2see
 from seq2see.answering.answer import Alternative, Answer
+from seq2see.answering.answerer import WINDOW
 from seq2see.answering.options import Options
 from seq2see.cli import answering as command
 from seq2see.cli import app
@@ -41,7 +40,7 @@ def lines(tmp_path: Path) -> Path:
 
 
 def test_many_windows_keep_their_order(lines: Path, tmp_path: Path) -> None:
-    assert len(PAIRS) > 2 * command.WINDOW
+    assert len(PAIRS) > 2 * WINDOW
     done = run("predict", "--file", str(lines), "--out", str(tmp_path / "out.txt"), "--verbose")
     assert done.returncode == 0
     assert done.stderr == "seq2see: answered by ctranslate2, float32\n"
@@ -49,50 +48,21 @@ def test_many_windows_keep_their_order(lines: Path, tmp_path: Path) -> None:
     assert not (tmp_path / "out.txt.part").exists()
 
 
-def test_windows_that_are_answered_at_once_keep_their_order(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As on a GPU: the second window is under way before the first one is there."""
-    model, both = seq2see.load("dates"), threading.Barrier(2)
-    form = command.Asked("dates", Options(beam=1)).job()
-    monkeypatch.setattr(seq2see.Seq2Seq, "device", "cuda")
-    monkeypatch.setattr(command, "WINDOW_OF_A_GPU", 10)
-
-    def answers(self: Any, window: list[str]) -> list[Answer]:
-        if window[0] in (PAIRS[0][0], PAIRS[1][0]):
-            both.wait(60)
-        return model.answers(window)
-
-    monkeypatch.setattr(command.Job, "answers", answers)
-    texts = [source for source, _ in PAIRS[:35]]
-    found = list(command._answered(form, iter(texts)))
-    places = [0, 1, 3, 7, 15, 25, 35]  # the first windows are small
-    assert [window for window, _ in found] == [texts[first:last] for first, last in pairwise(places)]
-    assert [answer.output for _, row in found for answer in row] == [target for _, target in PAIRS[:35]]
-
-    def fails(self: Any, window: list[str]) -> list[Answer]:
-        raise UserError(f"no {window[0]}")
-
-    monkeypatch.setattr(command.Job, "answers", fails)
-    with pytest.raises(UserError, match=f"no {texts[0]}"):
-        list(command._answered(form, iter(texts)))
-
-
 def test_a_large_model_on_a_cpu_stores_its_answers_after_some_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
     """A window of 8,192 sentences takes minutes there: after a kill, --resume would find nothing."""
-    monkeypatch.setattr(command.Job, "answers", lambda self, window: [Answer(text, text) for text in window])
     sizes = {}
-    for model in ("dates", "en-fr"):
-        job = command.Asked(model, Options(beam=1)).job()
-        sizes[model] = [len(window) for window, _ in command._answered(job, iter(["x"] * 4097))]
+    for name in ("dates", "en-fr"):
+        answerer = seq2see.load(name).answerer
+        monkeypatch.setattr(answerer, "_answered", lambda window, options: window)
+        sizes[name] = [len(window) for window in answerer.windows(["x"] * 4097, Options(beam=1))]
     assert sizes == {"dates": [4097], "en-fr": [2048, 2048, 1]}
-    monkeypatch.setattr(seq2see.Seq2Seq, "device", "cuda")
-    assert job.window == command.WINDOW_OF_A_GPU
 
 
 def test_a_repair_of_many_sentences_of_a_line_is_told_once(monkeypatch: pytest.MonkeyPatch) -> None:
     repaired = Answer(
         "x", "y", repairs=["a second search was made", "a number was inserted"] * 2 + ["a second search was made"]
     )
-    monkeypatch.setattr(command.Job, "answers", lambda self, window: [repaired])
+    monkeypatch.setattr(command.Job, "windows", lambda self, inputs: iter([[repaired]]))
     job, told = command.Asked("dates", Options(beam=1)).job(), list[str]()
     with command.Writer(None, False) as out:
         command.answer_all(job, ["x"], "line", out, nullcontext(), command.Unsure(None, None), tell=told.append)
@@ -119,7 +89,7 @@ def test_a_killed_run_is_gone_on_with(tmp_path: Path) -> None:
     part = tmp_path / "out.txt.part"
     process = subprocess.Popen([sys.executable, "-m", "seq2see", "predict", "--out", str(out)], stdin=subprocess.PIPE)
     assert process.stdin is not None
-    process.stdin.write("".join(f"{source}\n" for source, _ in PAIRS[: command.WINDOW + 5]).encode())
+    process.stdin.write("".join(f"{source}\n" for source, _ in PAIRS[: WINDOW + 5]).encode())
     process.stdin.flush()  # it waits for more lines, with one window written
     deadline = time.monotonic() + 60
     while not (part.exists() and part.stat().st_size) and time.monotonic() < deadline:
@@ -184,7 +154,7 @@ def test_json_of_another_model_is_not_gone_on_with(tmp_path: Path) -> None:
     """As strict as plain output, in each of the last lines, but for the digits of the probabilities."""
     source, out, part = (tmp_path / name for name in ("in.txt", "out.jsonl", "out.jsonl.part"))
     source.write_text("1845-01-05\nnonsense\n2025-09-03\n")
-    lines = list(json_form().lines(json_form().answers(["1845-01-05", "nonsense"])))
+    lines = list(json_form().lines(next(json_form().windows(["1845-01-05", "nonsense"]))))
     resume = ["predict", "--file", str(source), "--out", str(out), "--json", "--resume"]
     part.write_text("".join(line + "\n" for line in lines).replace("January 5", "May 5"))
     refused = CliRunner().invoke(app, resume)
@@ -201,7 +171,7 @@ def test_json_of_another_model_is_not_gone_on_with(tmp_path: Path) -> None:
 @pytest.mark.parametrize("options", [dict(n_best=2), dict(raw=True), dict(align=True)])
 def test_json_of_other_options_is_not_gone_on_with(options: dict[str, Any]) -> None:
     text, plain, other = "1845-01-05", json_form(), json_form(**options)
-    mine, theirs = next(plain.lines(plain.answers([text]))), next(other.lines(other.answers([text])))
+    mine, theirs = next(plain.lines(next(plain.windows([text])))), next(other.lines(next(other.windows([text]))))
     assert command._same(plain, text, mine)
     assert command._same(other, text, theirs)
     assert not command._same(plain, text, theirs)
@@ -213,7 +183,7 @@ def test_json_of_other_options_is_not_gone_on_with(options: dict[str, Any]) -> N
 @pytest.mark.parametrize("align", [False, True])
 def test_the_digits_of_a_score_do_not_keep_a_run_from_being_gone_on_with(align: bool) -> None:
     asked = job(n_best=2, align=align)
-    cells = next(asked.lines(asked.answers(["1845-01-05"]))).split("\t")
+    cells = next(asked.lines(next(asked.windows(["1845-01-05"])))).split("\t")
     assert [float(cells[1]), float(cells[3])] == sorted([float(cells[1]), float(cells[3])], reverse=True)
     moved = [*cells[:3], "-9.8765", *cells[4:]]
     assert command._same(asked, "1845-01-05", "\t".join(moved))
@@ -222,7 +192,7 @@ def test_the_digits_of_a_score_do_not_keep_a_run_from_being_gone_on_with(align: 
 
 
 def test_an_answer_is_one_line_and_one_column_whatever_is_in_it() -> None:
-    model: Any = SimpleNamespace(texts=SimpleNamespace(raw=lambda answer: f"<sos>{answer.output}<eos>"))
+    model: Any = SimpleNamespace(answerer=SimpleNamespace(raw=lambda answer: f"<sos>{answer.output}<eos>"))
     answers = [Answer("x", "one\ntwo\r\tthree", alternatives=[Alternative("a\tb\n", -1.0, -0.5)], score=-0.1)]
     form = job(model, 2)
     assert list(form.lines(answers)) == ["one two  three\t-0.1000\ta b \t-0.5000"]
@@ -261,7 +231,7 @@ def test_lines_are_counted_without_reading_them_all_at_once(tmp_path: Path) -> N
 def test_in_bfloat16_the_last_line_may_differ_by_a_word(monkeypatch: pytest.MonkeyPatch) -> None:
     form = job(seq2see.load("dates", engine="torch"))
     assert not command._same(form, "1845-01-05", "January 6, 1845")
-    monkeypatch.setattr(command.Job, "engine_name", lambda self, inputs: "torch, bfloat16")  # as on a GPU
+    monkeypatch.setattr(command.Job, "engine_name", lambda self: "torch, bfloat16")  # as on a GPU
     assert command._same(form, "1845-01-05", "January 6, 1845")
     assert not command._same(form, "1845-01-05", "September 30, 2025")
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +11,12 @@ import pytest
 
 import seq2see
 from seq2see.answering.answer import Answer
+from seq2see.answering.answerer import Answerer
 from seq2see.answering.repairs import proven
 from seq2see.config import REPAIRS
 from seq2see.decoding.hypothesis import PAPER
 from seq2see.documents.kept import Read
 from seq2see.errors import isolated, shown
-from seq2see.tokenizers.tokenizer import Tokenizer
 
 #: Words of four scripts: (subjects, verbs, adverbs).
 WORDS = {
@@ -59,21 +59,19 @@ def test_the_test_of_a_training_counts_the_answers_of_predict(script: str, tmp_p
     assert read.evaluate(pairs).exact == right
 
 
-@dataclass(frozen=True)
-class Known:
-    """Texts whose answers a dictionary has; an unknown text is answered by itself."""
+class Known(Answerer):
+    """Its answers are those of a dictionary; an unknown text is answered by itself."""
 
-    answers: dict[str, str]
-    target: Tokenizer
+    def __init__(self, answers: dict[str, str]) -> None:
+        network = seq2see.load("en-fr").network
+        super().__init__(network.config, network.tokenizers, network, None)
+        self.answers = answers
 
-    def answer(self, texts: list[str], *_: Any) -> list[Answer]:
+    def search(self, texts: Sequence[str], *_: Any) -> list[Answer]:
         return [Answer.plain(text, self.answers.get(text, text), [], True, None) for text in texts]
 
     def fits(self, text: str) -> bool:
         return True
-
-    def check(self, text: str) -> None:
-        """Take every text."""
 
 
 def held_out(kind: str) -> tuple[dict[str, str], list[tuple[str, str]]]:
@@ -100,7 +98,7 @@ def held_out(kind: str) -> tuple[dict[str, str], list[tuple[str, str]]]:
 )
 def test_a_repair_is_kept_if_held_out_answers_gain_by_it(kind: str, expected: tuple[str, ...]) -> None:
     known, pairs = held_out(kind)
-    texts: Any = Known(known, Tokenizer.bpe(["a b c"], 600))
+    texts = Known(known)
     assert proven(texts, pairs, PAPER.but(sentences=True)) == expected
     assert proven(texts, pairs[:3], PAPER.but(sentences=True)) == ()  # three pairs may be chance
 

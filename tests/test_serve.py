@@ -36,18 +36,19 @@ from benchmarks.load import running, wait_for
 from conftest import several_models
 from seq2see import machine
 from seq2see.answering import translation
+from seq2see.answering.answer import Answer
 from seq2see.answering.options import Options
 from seq2see.cli import app
 from seq2see.cli.output import complain
 from seq2see.config import Config, ModelConfig, TrainingConfig
-from seq2see.decoding.hypothesis import PAPER
+from seq2see.decoding.allowed import Automata
 from seq2see.documents.formats import Document
 from seq2see.errors import UserError
 from seq2see.inspection.tables import array_of
 from seq2see.inspection.trace import TakeOver, mute_head
 from seq2see.model.transformer import Transformer
 from seq2see.seq2seq import Seq2Seq
-from seq2see.serve.api_predict import Automata, _Reader
+from seq2see.serve.api_predict import _Reader
 from seq2see.serve.app import create_app
 from seq2see.serve.batching import Batcher, Busy, Client, Left, Limits
 from seq2see.serve.guard import Guard, Metrics
@@ -326,12 +327,12 @@ REQUESTS = {
     "HeadName": "attention ['encoder', 'decoder', 'cross']; layer >=0.0; head >=0.0",
     "Patch": "input; name length<=100; head=-1 >=-1.0; row=-1 >=-1.0; col=-1 >=-1.0; fromRow=-1 >=-1.0",
     "PredictRequest": """
-        model=null; inputs; beam=null >=1.0; length_penalty=null >=-10.0 <=10.0; max_length=null >=1.0;
-        min_confidence=null >=0.0 <=1.0; order=null ['day', 'month']; n_best=1 >=1.0; probabilities=true; align=false;
-        format=null ['text', 'html', 'markdown', 'srt', 'po', 'json']; glossary=null; only=null; pattern=null;
-        prefix=null; whole=false
+        model=null; beam=null >=1.0; length_penalty=null >=-10.0 <=10.0; max_length=null >=1.0; n_best=1 >=1.0;
+        only=null; pattern=null; prefix=null; glossary=null; min_confidence=null >=0.0 <=1.0;
+        order=null ['day', 'month']; whole=false; format=null ['text', 'html', 'markdown', 'srt', 'po', 'json'];
+        probabilities=true; inputs; align=false
     """,
-    "TextRequest": "model=null; input; format=\"text\" ['text', 'html', 'markdown', 'srt', 'po', 'json']; glossary=null",
+    "TextRequest": "model=null; format=null ['text', 'html', 'markdown', 'srt', 'po', 'json']; glossary=null; input",
     "TraceRequest": """
         model=null; input; member=0 >=0.0; prefix=[] >=0.0; muted=[]; patches=[] items<=8; drawn=null;
         names=["*"] length<=100 items<=64; beam=1 >=1.0; compact=false; head=null >=0.0; column=null >=0.0;
@@ -357,10 +358,11 @@ def test_what_a_client_may_send_is_frozen(client: Any, name: str) -> None:
 
 
 def test_a_document_may_be_as_long_as_the_limit(model: Seq2Seq) -> None:
-    reader = _Reader(model, PAPER, "text", False, Limits(document=10))
+    reader = _Reader(model.answerer, Options(format="text"), False, Limits(document=10))
     short, long = reader(["a b c d e.", "a b c d e f"])
     assert isinstance(short, Document)
-    assert long == "The text has 11 characters: it may have at most 10. Send it in parts."
+    assert isinstance(long, Answer)
+    assert long.error == "The text has 11 characters: it may have at most 10. Send it in parts."
 
 
 def test_a_text_that_is_too_long_is_refused_alone(client: TestClient) -> None:
@@ -584,14 +586,13 @@ def test_without_probabilities_only_the_texts_are_told(client: TestClient) -> No
             {"inputs": "1845-01-05", "glossary": {"x": "y"}, "min_confidence": 0.5},
             "the confidence of this model is not fitted",
         ),
-        ("dates", {"inputs": "a", "format": "html", "min_confidence": 0.5}, "of this model is not fitted"),
         ("dates", {"inputs": "1845-01-05", "order": "day"}, "`order` is for dates that people write"),
         ("dates", {"inputs": "1845-01-05", "prefix": "J", "glossary": {"x": "y"}}, "leave one out"),
     ],
 )
 def test_a_request_is_refused_as_python_refuses_it(name: str, asked: dict[str, Any], message: str) -> None:
     model = seq2see.load(name)
-    options = {key: value for key, value in asked.items() if key not in {"inputs", "format"}}
+    options = {key: value for key, value in asked.items() if key != "inputs"}
     try:
         [answer] = model.answers([asked["inputs"]], **options)
         refused = answer.error
@@ -991,15 +992,15 @@ def test_a_pattern_that_needs_too_many_states_is_refused(client: TestClient) -> 
 
 
 def test_the_automata_that_are_kept_have_a_limited_size(model: Seq2Seq) -> None:
-    kept = Automata(cells=300 * model.config.model.target_vocabulary)
-    helds = [Options(pattern=f"{letter}.{{1,100}}") for letter in "ABCD"]
-    made = [kept.of("dates", model, held) for held in helds]
-    assert [key[2] for key in kept.known] == [held.pattern for held in helds[2:]]  # those of 100 states each that fit
-    assert kept.of("dates", model, helds[3]) is made[3]
-    assert kept.of("dates", model, helds[0]) is not made[0]
-    huge = Options(pattern="A.{1,500}")
-    assert kept.of("dates", model, huge) is not None
-    assert [key[2] for key in kept.known] == [huge.pattern]
+    target = model.tokenizers.target
+    kept = Automata(target, cells=300 * target.size)
+    patterns = [f"{letter}.{{1,100}}" for letter in "ABCD"]
+    made = [kept.of(None, pattern, None) for pattern in patterns]
+    assert [key[1] for key in kept.known] == patterns[2:]  # those of 100 states each that fit
+    assert kept.of(None, patterns[3], None) is made[3]
+    assert kept.of(None, patterns[0], None) is not made[0]
+    kept.of(None, "A.{1,500}", None)
+    assert [key[1] for key in kept.known] == ["A.{1,500}"]
 
 
 def test_documents_are_read_beside_the_loop_and_stop_with_their_request(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -1018,8 +1019,7 @@ def test_documents_are_read_beside_the_loop_and_stop_with_their_request(monkeypa
         finally:
             ended.set()
 
-    monkeypatch.setattr("seq2see.serve.api_predict.read_document", endless)
-    monkeypatch.setattr("seq2see.serve.api_text.read", endless)
+    monkeypatch.setattr("seq2see.answering.translation.read", endless)
     with TestClient(create_app({"dates": model}, Limits(seconds=3.0))) as client:
         for path, body in (("/api/predict", {"inputs": ["a" * 3000], "format": "html"}), ("/api/text", {"input": "a"})):
             ended.clear()
@@ -1045,8 +1045,7 @@ def test_html_of_too_many_tags_is_refused_before_it_is_read(model: Seq2Seq, monk
     with TestClient(create_app({"dates": model})) as client:
         few = client.post("/api/predict", json={"inputs": ["<b>" * 10] * 9, "format": "html"})
         assert few.status_code == 200
-        monkeypatch.setattr("seq2see.serve.api_predict.read_document", unread)
-        monkeypatch.setattr("seq2see.serve.api_text.read", unread)
+        monkeypatch.setattr("seq2see.answering.translation.read", unread)
         nine = client.post("/api/predict", json={"inputs": ["<b>" * 33_000] * 9, "format": "html"})
         one = client.post("/api/text", json={"input": "<b>" * (most + 1), "format": "html"})
     for refused, tags in ((nine, 297_000), (one, most + 1)):
@@ -1057,13 +1056,13 @@ def test_html_of_too_many_tags_is_refused_before_it_is_read(model: Seq2Seq, monk
 def test_documents_of_too_much_work_are_refused_before_all_are_read(
     model: Seq2Seq, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    read = []
+    read, real = [], translation.read
 
     def noted(text: str, format: str = "text") -> Document:
         read.append(text)
-        return translation.read(text, format)
+        return real(text, format)
 
-    monkeypatch.setattr("seq2see.serve.api_predict.read_document", noted)
+    monkeypatch.setattr("seq2see.answering.translation.read", noted)
     with TestClient(create_app({"dates": model}, Limits(work=1e8))) as client:
         inputs = ["<p>Good day." * 1000] * 9
         refused = client.post("/api/predict", json={"inputs": inputs, "format": "html"})

@@ -55,7 +55,7 @@ def largest(model: Seq2Seq) -> dict[str, list[dict[str, Any]]]:
     """Return large requests by path: as much work as the checks accept, in each way to ask for it."""
     long = (WORDS * 100)[:2000]
     wide = DecodingConfig(**{**vars(model.config.decoding), "beam": 16})
-    many = [f"{number} {long}"[:2000] for number in range(int(LIMITS.work / cost_of(model, wide, 2000, True)))]
+    many = [f"{number} {long}"[:2000] for number in range(int(LIMITS.work / cost_of(model.config, wide, 2000, True)))]
     patched = {"patches": [{"input": WORDS * 25, "name": "encoder.memory", "row": 1}]}
     page = "<p>It is late." * 1300
     return {

@@ -14,7 +14,7 @@ from tokenizers import models, pre_tokenizers, trainers
 from typer.testing import CliRunner
 
 import seq2see
-from seq2see.answering.texts import Texts
+from seq2see.answering.answerer import Answerer
 from seq2see.cli import app
 from seq2see.data.cuts import cuts_of, fitting, kinds_asked, tokenizers_of
 from seq2see.errors import InputError, UserError
@@ -197,11 +197,13 @@ def test_the_choice_is_shown(tmp_path: Path) -> None:
 def test_features_may_follow_a_word_after_a_tab() -> None:
     source = Tokenizer.features(["walk <V> <PST> <(> <)> <2>", "x <N>"])
     model = seq2see.load("dates")
-    texts = Texts(replace(model.config, task="pairs"), Tokenizers(source, model.tokenizers.target), model.network, None)
+    texts = Answerer(
+        replace(model.config, task="pairs"), Tokenizers(source, model.tokenizers.target), model.network, None
+    )
     assert texts.read("walk\tV;PST") == texts.read("walk <V> <PST>") == "walk <V> <PST>"
     assert texts.read("walk\tV(2;PST)\tN") == "walk <V> <(> <2> <PST> <)> <N>"
     letters = Tokenizer.characters_of(["walk VPST;"])
-    others = Texts(texts.config, Tokenizers(letters, letters), model.network, None)
+    others = Answerer(texts.config, Tokenizers(letters, letters), model.network, None)
     assert others.read("walk\tV;PST") == "walk V;PST", "a tab is white space for any other model"
 
 

@@ -139,7 +139,7 @@ class Reply:
 class Means(NamedTuple):
     """What a translation needs of a model."""
 
-    answer: Any
+    replies: Any
     links: Any
     fits: Any
     target: Any
@@ -293,7 +293,7 @@ def test_tags_follow_their_words() -> None:
         return found
 
     document = documents.read("<p>The <b>very <i>red</i></b> car {x} went.", "html")
-    (one,) = translate(document.sentences, Means(made.answer, links, made.fits, made.target), RULES)
+    (one,) = translate(document.sentences, Means(made.replies, links, made.fits, made.target), RULES)
     assert one.text == "went {x} car <b><i>red</i> very</b> The."
 
 
@@ -825,7 +825,7 @@ def test_the_server_translates_documents_and_holds_answers(folder: Path) -> None
         assert "contradicts" in ask(inputs="x", glossary={"a": "b", "A": "c"})["error"]
         answer = ask(inputs="The cat is red.", glossary={"cat": None}, max_length=8)["answers"][0]
         assert "cat" in answer["output"]
-        assert "leave one out" in ask(inputs="x", format="text", prefix="y")["error"]
+        assert "`prefix` does not apply to a document" in ask(inputs="x", format="text", prefix="y")["error"]
 
 
 def lines_of(response: Any) -> list[Any]:

@@ -15,7 +15,7 @@ from conftest import small_model
 from seq2see.config import DecodingConfig
 from seq2see.decoding.search import Special, greedy
 from seq2see.errors import InputError, UserError
-from seq2see.inspection.trace import TakeOver, Trace, globbed, mute_head, names_of, trace, trace_text
+from seq2see.inspection.trace import TakeOver, Trace, globbed, mute_head, names_of, record, trace
 from seq2see.model.sublayers import Observable
 from seq2see.model.transformer import Transformer
 from seq2see.page.tree import beam_nodes
@@ -78,13 +78,13 @@ def test_the_recorder_is_taken_off_again_even_after_an_error() -> None:
 
 
 def test_an_empty_edit_changes_nothing_bit_for_bit() -> None:
-    plain = trace_text(model(), TOKENIZERS, "abc")
-    assert same(plain, trace_text(model(), TOKENIZERS, "abc", edit={}))
-    assert same(plain, trace_text(model(), TOKENIZERS, "abc", edit={"*": lambda x: x}))
+    plain = record(model(), TOKENIZERS, "abc")
+    assert same(plain, record(model(), TOKENIZERS, "abc", edit={}))
+    assert same(plain, record(model(), TOKENIZERS, "abc", edit={"*": lambda x: x}))
     # A beam would weigh repetitions otherwise. A trace is greedy, edited or not.
     greedily, wide = (DecodingConfig.of(repetition_penalty=2.0, beam=beam) for beam in (1, 4))
     for edit in (None, {"*": lambda x: x}):
-        found = (trace_text(small_model(seed=7), TOKENIZERS, "abc", edit=edit, rules=r) for r in (greedily, wide))
+        found = (record(small_model(seed=7), TOKENIZERS, "abc", edit=edit, rules=r) for r in (greedily, wide))
         assert same(*found)
 
 
@@ -92,7 +92,7 @@ def test_traced_output_is_the_untraced_output() -> None:
     special = Special(TOKENIZERS.target.start, TOKENIZERS.target.end, TOKENIZERS.source.pad)
     for text in ("", "a", "abc", "hgfedcba"):
         (hypothesis,) = greedy(model(), [TOKENIZERS.source.encode(text)], special)
-        traced = trace_text(model(), TOKENIZERS, text)
+        traced = record(model(), TOKENIZERS, text)
         assert traced.output_ids == hypothesis.ids
         assert traced.output == TOKENIZERS.target.decode(hypothesis.ids)
         steps = traced.steps()
@@ -163,7 +163,7 @@ def test_every_query_shares_out_exactly_one() -> None:
 
 
 def test_each_step_says_what_was_chosen_how_surely_and_what_else() -> None:
-    t = trace_text(model(), TOKENIZERS, "abc")
+    t = record(model(), TOKENIZERS, "abc")
     torch.testing.assert_close(t.probabilities, t["logits"].softmax(-1))
     torch.testing.assert_close(t.probabilities.sum(-1), torch.ones(len(t.output_ids)))
     for row, step in zip(t.probabilities, t.steps(top=3), strict=True):
@@ -188,15 +188,15 @@ def test_target_leads_the_model_through_another_answer() -> None:
 
 def test_muting_a_head_is_taking_its_columns_out_of_w_o() -> None:
     model = small_model(seed=5)
-    muted = trace_text(model, TOKENIZERS, "abcd", edit={"encoder.layers.1.self_attention.z": mute_head(2)})
-    plain = trace_text(model, TOKENIZERS, "abcd")
+    muted = record(model, TOKENIZERS, "abcd", edit={"encoder.layers.1.self_attention.z": mute_head(2)})
+    plain = record(model, TOKENIZERS, "abcd")
     w_o = model.get_submodule("encoder.layers.1.self_attention.w_o")
     d_v = model.config.d_v
     assert isinstance(w_o, torch.nn.Linear)
     assert d_v is not None
     with torch.no_grad():
         w_o.weight[:, 2 * d_v :] = 0
-    cut = trace_text(model, TOKENIZERS, "abcd")
+    cut = record(model, TOKENIZERS, "abcd")
     assert muted.output_ids == cut.output_ids
     torch.testing.assert_close(muted["encoder.memory"], cut["encoder.memory"])
     assert not torch.allclose(muted["encoder.memory"], plain["encoder.memory"])
@@ -214,7 +214,7 @@ def test_a_muted_head_changes_the_output_of_the_date_model() -> None:
 
 
 def test_several_heads_and_layers_by_one_glob() -> None:
-    t = trace_text(model(), TOKENIZERS, "abc", edit={"decoder.layers.*.cross_attention.z": mute_head(0, 2)})
+    t = record(model(), TOKENIZERS, "abc", edit={"decoder.layers.*.cross_attention.z": mute_head(0, 2)})
     for layer in range(3):
         z = t[f"decoder.layers.{layer}.cross_attention.z"]
         assert (z[..., [0, 2], :] == 0).all()
@@ -222,13 +222,13 @@ def test_several_heads_and_layers_by_one_glob() -> None:
 
 
 def test_a_value_is_replaced_by_a_tensor_and_all_after_it_follows() -> None:
-    other = trace_text(model(), TOKENIZERS, "hgf", target="ABC")
-    plain = trace_text(model(), TOKENIZERS, "abc", target="ABC")
-    patched = trace_text(model(), TOKENIZERS, "abc", target="ABC", edit={"encoder.memory": other["encoder.memory"]})
+    other = record(model(), TOKENIZERS, "hgf", target="ABC")
+    plain = record(model(), TOKENIZERS, "abc", target="ABC")
+    patched = record(model(), TOKENIZERS, "abc", target="ABC", edit={"encoder.memory": other["encoder.memory"]})
     assert torch.equal(patched["encoder.layers.0.self_attention.q"], plain["encoder.layers.0.self_attention.q"])
     torch.testing.assert_close(patched["logits"], other["logits"])  # the decoder sees nothing but the memory
-    free = trace_text(model(), TOKENIZERS, "abc", edit={"encoder.memory": other["encoder.memory"]})
-    assert free.output == trace_text(model(), TOKENIZERS, "hgf").output
+    free = record(model(), TOKENIZERS, "abc", edit={"encoder.memory": other["encoder.memory"]})
+    assert free.output == record(model(), TOKENIZERS, "hgf").output
 
 
 def test_one_weight_is_set() -> None:
@@ -238,7 +238,7 @@ def test_one_weight_is_set() -> None:
         return weights
 
     name = "encoder.layers.0.self_attention"
-    t = trace_text(model(), TOKENIZERS, "abc", edit={f"{name}.weights": only})
+    t = record(model(), TOKENIZERS, "abc", edit={f"{name}.weights": only})
     torch.testing.assert_close(t[f"{name}.z"][2, 1], t[f"{name}.v"][3, 1])
 
 
@@ -272,22 +272,22 @@ def test_an_edit_that_is_another_each_time_is_refused() -> None:
 
 def test_arrays_and_numbers_replace_too() -> None:
     name = "encoder.layers.0.self_attention.z"
-    muted = trace_text(model(), TOKENIZERS, "abc", edit={name: mute_head(0, 1, 2)})
-    assert same(muted, trace_text(model(), TOKENIZERS, "abc", edit={name: 0}))
-    assert same(muted, trace_text(model(), TOKENIZERS, "abc", edit={name: muted[name].numpy()}))
+    muted = record(model(), TOKENIZERS, "abc", edit={name: mute_head(0, 1, 2)})
+    assert same(muted, record(model(), TOKENIZERS, "abc", edit={name: 0}))
+    assert same(muted, record(model(), TOKENIZERS, "abc", edit={name: muted[name].numpy()}))
 
 
 def test_an_edit_in_place_leaves_the_values_before_it_alone() -> None:
     name = "encoder.layers.0.self_attention"
-    plain = trace_text(model(), TOKENIZERS, "abc", target="A")
-    t = trace_text(model(), TOKENIZERS, "abc", target="A", edit={f"{name}.masked": lambda x: x.fill_(0)})
+    plain = record(model(), TOKENIZERS, "abc", target="A")
+    t = record(model(), TOKENIZERS, "abc", target="A", edit={f"{name}.masked": lambda x: x.fill_(0)})
     assert torch.equal(t[f"{name}.scaled"], plain[f"{name}.scaled"])  # one and the same tensor without a mask
     torch.testing.assert_close(t[f"{name}.weights"], torch.full((3, 5, 5), 1 / 5))
 
 
 def test_training_mode_is_restored_and_dropout_is_off() -> None:
     model = small_model(dropout=0.5).train()
-    first, second = (trace_text(model, TOKENIZERS, "abc") for _ in range(2))
+    first, second = (record(model, TOKENIZERS, "abc") for _ in range(2))
     assert same(first, second)
     assert model.training
 
@@ -311,12 +311,12 @@ def test_training_mode_is_restored_and_dropout_is_off() -> None:
 )
 def test_edits_that_do_not_fit_are_explained(edit: dict[str, object], message: str) -> None:
     with pytest.raises(UserError, match=message):
-        trace_text(model(), TOKENIZERS, "abc", edit=edit)  # type: ignore[arg-type]
+        record(model(), TOKENIZERS, "abc", edit=edit)  # type: ignore[arg-type]
     assert all(m.recorder is None for m in model().modules() if isinstance(m, Observable))
 
 
 def test_unknown_names_are_suggested() -> None:
-    t = trace_text(model(), TOKENIZERS, "abc")
+    t = record(model(), TOKENIZERS, "abc")
     with pytest.raises(UserError, match=r"Did you mean 'encoder.layers.0.self_attention.weights'"):
         t["encoder.layers.0.self_attention.weight"]
     with pytest.raises(
@@ -331,13 +331,13 @@ def test_unknown_names_are_suggested() -> None:
 
 def test_texts_that_do_not_fit_are_refused() -> None:
     with pytest.raises(InputError, match="'x'"):
-        trace_text(model(), TOKENIZERS, "abx")
+        record(model(), TOKENIZERS, "abx")
     with pytest.raises(InputError, match="'a'"):
-        trace_text(model(), TOKENIZERS, "abc", target="a")
+        record(model(), TOKENIZERS, "abc", target="a")
     with pytest.raises(InputError, match="The text has 42 tokens, but this model takes at most 40"):
-        trace_text(model(), TOKENIZERS, "a" * 40)
+        record(model(), TOKENIZERS, "a" * 40)
     with pytest.raises(InputError, match="The target has 41 tokens"):
-        trace_text(model(), TOKENIZERS, "a", target="A" * 40)
+        record(model(), TOKENIZERS, "a", target="A" * 40)
 
 
 def test_globs_mean_what_fnmatch_means() -> None:

@@ -19,7 +19,7 @@ import seq2see
 from seq2see.config import ModelConfig
 from seq2see.errors import UserError
 from seq2see.inspection.tables import array_of
-from seq2see.inspection.trace import Trace, trace_text
+from seq2see.inspection.trace import Trace, record
 from seq2see.model.transformer import Transformer
 from seq2see.page import figure
 from seq2see.page.describe import describe, describe_model
@@ -156,7 +156,7 @@ def test_a_base_size_trace_of_64_by_64_is_small_at_first() -> None:
     )
     torch.manual_seed(1)
     text = "".join(map(chr, range(0x110, 0x110 + 62)))
-    trace = trace_text(Transformer(config).eval(), Tokenizers(letters, letters), text, text + text[:1])
+    trace = record(Transformer(config).eval(), Tokenizers(letters, letters), text, text + text[:1])
     weights = [name for name in trace.names if name.endswith(".weights")]
     assert {tuple(trace[name].shape) for name in weights} == {(8, 64, 64)}
     assert len(weights) == 18

@@ -9,22 +9,21 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import nullcontext, suppress
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Unpack, cast
+from typing import TYPE_CHECKING, Any, cast
 
-from seq2see import devices, machine
-from seq2see.answering.answer import Answer, or_withheld
+from seq2see import devices
+from seq2see.answering.answer import Answer
+from seq2see.answering.answerer import Answerer, Input
 from seq2see.answering.network import Network
-from seq2see.answering.options import Given, Options, listed
-from seq2see.answering.texts import Input, Texts
+from seq2see.answering.options import Options, listed
 from seq2see.config import Config
 from seq2see.errors import InputError, RefusedInputs, UserError
 from seq2see.evaluation.confidence import Confidence, read_confidence
 from seq2see.storage import folder
 from seq2see.storage.folder import Tokenizers
-from seq2see.tasks import human_dates
 
 if TYPE_CHECKING:
     from seq2see.evaluation.evaluate import Evaluation, Pair
@@ -33,11 +32,8 @@ if TYPE_CHECKING:
     from seq2see.model.transformer import Transformer
     from seq2see.storage.trained import Trained
 
-ENOUGH_FITTED = 500  # a calibration with fewer pairs gives a warning
-MANY = 256  # number of texts from which garbage collection is slow
 #: A warning of an evaluation.
 SEEN = "%s of %s pairs have a source that the model was trained on: it answers new texts less well."
-WINDOW = 8192  # texts that a GPU answers together while the CPU tokenizes the next ones
 
 
 class Seq2Seq:
@@ -60,7 +56,6 @@ class Seq2Seq:
         engine: str = "auto",
         confidence: Confidence | None = None,
     ) -> None:
-        self.config = config
         self.tokenizers = tokenizers
         self.card = card
         #: The log of the training in ``fit``: lines as in log.jsonl, each with its step, losses and scores.
@@ -68,8 +63,7 @@ class Seq2Seq:
         #: What its training has seen, of a model that ``fit`` made; ``trained_of`` reads that of a folder.
         self.trained: Trained | None = None
         self.network = Network(config, tokenizers, transformer, path, device, engine)
-        #: Reads texts and searches for answers. The commands and the server call its steps one by one.
-        self.texts = Texts(config, tokenizers, self.network, confidence)
+        self.answerer = Answerer(config, tokenizers, self.network, confidence)
 
     @classmethod
     def load(cls, name: str | os.PathLike[str], device: str = "cpu", engine: str = "auto") -> Seq2Seq:
@@ -102,13 +96,22 @@ class Seq2Seq:
         return self
 
     @property
+    def config(self) -> Config:
+        """The content of its config.toml."""
+        return self.answerer.config
+
+    @config.setter
+    def config(self, config: Config) -> None:
+        self.answerer.config = config
+
+    @property
     def confidence(self) -> Confidence | None:
         """The confidence of its answers, fitted by a training or by `seq2see calibrate`."""
-        return self.texts.confidence
+        return self.answerer.confidence
 
     @confidence.setter
     def confidence(self, confidence: Confidence | None) -> None:
-        self.texts.confidence = confidence
+        self.answerer.confidence = confidence
 
     @property
     def device(self) -> str:
@@ -139,14 +142,14 @@ class Seq2Seq:
 
     def __call__(self, text: Input) -> str:
         """Answer one text."""
-        text = self.texts.text_of(text)
-        self.texts.check(text)
+        text = self.answerer.text_of(text)
+        self.answerer.check(text)
         [answer] = self.answers([text], probabilities=False)
         if answer.error is not None:
             raise InputError(answer.error)
         return str(answer.output)
 
-    def predict(self, texts: Iterable[Input], options: Options | None = None, **given: Unpack[Given]) -> list[str]:
+    def predict(self, texts: Iterable[Input], options: Options | None = None, **given: Any) -> list[str]:
         """Answer many texts, in order.
 
         For a model of words with features, an input may be a tuple, a list or a dict: ``("walk", "V;PST")`` or
@@ -169,7 +172,7 @@ class Seq2Seq:
                 f"`n_best` is {asked.n_best}, but `predict` gives one answer to each text: call "
                 f"`model.answers(texts, n_best={asked.n_best})`, whose answers have the others as `alternatives`."
             )
-        answers = self._answers(texts, asked, probabilities=False)
+        answers = self.answers(texts, asked, probabilities=False)
         outputs = [answer.output for answer in answers]
         reasons = {place: answer.error for place, answer in enumerate(answers) if answer.error is not None}
         if reasons:
@@ -177,12 +180,7 @@ class Seq2Seq:
         return cast(list[str], outputs)
 
     def answers(
-        self,
-        texts: Iterable[Input],
-        options: Options | None = None,
-        *,
-        probabilities: bool = True,
-        **given: Unpack[Given],
+        self, texts: Iterable[Input], options: Options | None = None, *, probabilities: bool = True, **given: Any
     ) -> list[Answer]:
         """Answer many texts with probabilities and alternatives; a bad text is refused, the others are answered.
 
@@ -194,65 +192,12 @@ class Seq2Seq:
         >>> answer.output, answer.finished, answer.probability > 0.999
         ('January 5, 1845', True, True)
         """
-        return self._answers(texts, Options.of(options, given), probabilities)
-
-    def _answers(self, texts: Iterable[Input], options: Options, probabilities: bool) -> list[Answer]:
-        self._check(options)
-        if options.format is not None:
+        asked = Options.of(options, given)
+        if asked.format is not None:
             raise UserError("`format` is for one document: use `translate`.")
-        inputs = [self.texts.text_of(text) for text in listed(texts)]
-        rules = options.rules(self.config.decoding)
-        automaton, least = self.texts.allowed(options), options.min_confidence
-        sure = probabilities or least is not None
-        by_sentences = rules.sentences and options.n_best == 1 and automaton is None and not options.whole
+        return [*self.answerer.answer(listed(texts), replace(asked, probabilities=probabilities))]
 
-        def answered(part: Sequence[str]) -> list[Answer]:
-            if by_sentences or options.terms is not None:
-                from seq2see.answering.translation import answer_by_sentences
-
-                return answer_by_sentences(self.texts, part, rules, sure, options.terms)
-            return self.texts.search(part, rules, options.n_best, sure, automaton)
-
-        with machine.uncollected() if len(inputs) > MANY else nullcontext():
-            if len(inputs) <= WINDOW or not devices.is_cuda(self.device):
-                answers = answered(inputs)
-            else:
-                self.network.engine_for(len(inputs), rules.beam, options.n_best, automaton is not None)  # made once
-                answers = _by_windows(inputs, answered)
-            if self.config.task == "human-dates":
-                answers = [self._as_date(answer, options.order) for answer in answers]
-            return answers if least is None else [or_withheld(answer, least) for answer in answers]
-
-    def _check(self, options: Options) -> None:
-        """Refuse options that do not apply to this model."""
-        if human_dates.known(options.order) and self.config.task != "human-dates":
-            raise UserError(
-                f"`order` is for dates that people write, but the task of this model is {self.config.task}."
-            )
-        if options.min_confidence is not None and self.confidence is None:
-            raise UserError(
-                f"`min_confidence` is {options.min_confidence}, but the confidence of this model is not "
-                "fitted: `seq2see calibrate` fits it on pairs that were not in the training."
-            )
-        if options.min_confidence and self.confidence is not None:  # above 0 is every answer
-            fitted = self.confidence.fitted_on
-            if fitted < ENOUGH_FITTED:
-                logging.getLogger("seq2see").warning(
-                    "The confidence of this model was fitted on only %d pairs: fewer of the answers above "
-                    "%g may be right. `seq2see calibrate` fits it on more.", fitted, options.min_confidence,
-                )  # fmt: skip
-
-    def _as_date(self, answer: Answer, order: str | None) -> Answer:
-        """Return an answer as its task reads it: a human date that is invalid or ambiguous is refused."""
-        if answer.output is None:
-            return answer
-        try:
-            date = human_dates.read(answer.input, answer.output, order)
-            return answer if date == answer.output else replace(answer, output=date)
-        except InputError as error:
-            return replace(answer, output=None, error=str(error))
-
-    def translate(self, text: str, options: Options | None = None, **given: Unpack[Given]) -> str:
+    def translate(self, text: str, options: Options | None = None, **given: Any) -> str:
         """Translate a whole document, sentence by sentence; everything but its words is kept.
 
         The options of a document are ``format`` (text, html, markdown, srt, po or json), ``beam``,
@@ -266,12 +211,9 @@ class Seq2Seq:
         from seq2see.answering import translation
 
         asked = Options.of(options, given)
-        for name in ("n_best", "only", "pattern", "prefix", "min_confidence", "order", "whole"):
-            if getattr(asked, name) != getattr(Options, name):
-                raise UserError(f"`{name}` does not apply to a document: leave it out.")
-        document, log = translation.read(text, asked.format or "text"), logging.getLogger("seq2see")
-        rules = asked.rules(self.config.decoding)
-        found = translation.translate(document.sentences, self.texts, rules, asked.terms)
+        asked = replace(asked, format=asked.format or "text", probabilities=False)
+        document, log = translation.read(text, str(asked.format)), logging.getLogger("seq2see")
+        found = self.answerer.searched(document.sentences, asked)
         for note in document.notes:
             log.warning(note)
         for number, one in enumerate(found, 1):
@@ -301,7 +243,7 @@ class Seq2Seq:
         from seq2see.data.pairs import corpus_of
         from seq2see.evaluation.evaluate import evaluate
 
-        pairs = corpus_of(pairs, columns, or_two=True, prepare=self.texts.folded, join=self.texts.text_of).pairs
+        pairs = corpus_of(pairs, columns, or_two=True, prepare=self.answerer.folded, join=self.answerer.text_of).pairs
         if seen := trained_on(self, [source for source, _ in pairs]):
             logging.getLogger("seq2see").warning(SEEN, f"{seen:,}", f"{len(pairs):,}")
         rules = Options(beam=beam).rules(self.config.decoding)
@@ -331,7 +273,7 @@ class Seq2Seq:
         from seq2see.data.pairs import tidied
         from seq2see.evaluation.evaluate import score
 
-        return score(self.network.inner(), self.tokenizers, tidied(pairs, self.texts.folded))
+        return score(self.network.inner(), self.tokenizers, tidied(pairs, self.answerer.folded))
 
     def align(self, pairs: Iterable[Pair | Answer]) -> list[Alignment]:
         """Return which word of its source each word of a target comes from, by cross-attention, with their positions.
@@ -343,7 +285,9 @@ class Seq2Seq:
         >>> model.align([("1845-01-05", "January 5, 1845")])[0].pharaoh
         '2-0 4-1 4-2 0-3'
         """
-        return self.texts.align(pairs)
+        from seq2see.answering.links import align
+
+        return align(self.answerer, pairs)
 
     def trace(
         self, text: Input, target: str | None = None, edit: dict[str, Any] | None = None, member: int = 0
@@ -358,17 +302,17 @@ class Seq2Seq:
         >>> trace["decoder.layers.1.cross_attention.weights"].shape
         torch.Size([4, 16, 12])
         """
-        from seq2see.inspection.trace import trace_text
+        from seq2see.inspection.trace import record
         from seq2see.kernels.ensemble import member_of
         from seq2see.page.single_file import PageTrace
 
-        text = self.texts.text_of(text)
-        self.texts.check(text)
-        target = None if target is None else self.texts.folded(target)
-        return trace_text(
+        text = self.answerer.text_of(text)
+        self.answerer.check(text)
+        target = None if target is None else self.answerer.folded(target)
+        return record(
             member_of(self.transformer, member),
             self.tokenizers,
-            self.texts.read(text),
+            self.answerer.read(text),
             target,
             edit,
             PageTrace,
@@ -388,7 +332,7 @@ def trained_on(model: Seq2Seq, sources: Sequence[str]) -> int:
     if (trained := trained_of(model)) is None:
         return 0
     known, tokenizer = [], model.tokenizers.source
-    for source in map(model.texts.read, sources):
+    for source in map(model.answerer.read, sources):
         with suppress(InputError):
             tokenizer.check(source)
             known.append(source)
@@ -404,16 +348,6 @@ def without_weights(name: str | os.PathLike[str], device: str, engine: str, kind
     return kind(
         config, tokenizers, card=card, path=path, device=device, engine=engine, confidence=read_confidence(path)
     )
-
-
-def _by_windows(texts: Sequence[str], answered: Callable[[Sequence[str]], list[Answer]]) -> list[Answer]:
-    """Answer texts of similar lengths together, and tokenize the next ones meanwhile."""
-    order = sorted(range(len(texts)), key=lambda place: len(str(texts[place])))
-    windows = [order[first : first + WINDOW] for first in range(0, len(order), WINDOW)]
-    found: dict[int, Answer] = {}
-    for window, answers in machine.ahead(lambda window: answered([texts[place] for place in window]), windows):
-        found.update(zip(window, answers, strict=True))
-    return [found[place] for place in range(len(texts))]
 
 
 def load(name: str | os.PathLike[str], device: str = "cpu", engine: str = "auto") -> Seq2Seq:

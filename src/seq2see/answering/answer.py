@@ -5,6 +5,21 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from math import exp
 
+from seq2see.errors import InputError
+from seq2see.tasks import human_dates
+
+
+class NoText(str):
+    """An input without a text, and the reason: it is empty, so every model refuses it, with this reason."""
+
+    reason: str
+
+    def __new__(cls, reason: str) -> NoText:
+        """Store the reason in the empty text."""
+        made = super().__new__(cls)
+        made.reason = reason
+        return made
+
 
 @dataclass(frozen=True)
 class Token:
@@ -85,3 +100,14 @@ def or_withheld(answer: Answer, least: float | None) -> Answer:
         else f"The answer has a confidence of {answer.confidence:.3f}, below the requested {least:g}."
     )
     return replace(answer, output=None, withheld=answer.output, error=f"{why} It was withheld.")
+
+
+def as_date(answer: Answer, order: str | None) -> Answer:
+    """Return an answer as its task reads it: a human date that is invalid or ambiguous is refused."""
+    if answer.output is None:
+        return answer
+    try:
+        date = human_dates.read(answer.input, answer.output, order)
+        return answer if date == answer.output else replace(answer, output=date)
+    except InputError as error:
+        return replace(answer, output=None, error=str(error))

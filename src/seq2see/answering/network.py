@@ -19,7 +19,7 @@ from seq2see import devices, machine
 from seq2see.config import Config, DecodingConfig
 from seq2see.decoding import engines
 from seq2see.decoding.engines import Engine
-from seq2see.decoding.hypothesis import Special
+from seq2see.decoding.hypothesis import PAPER, Special
 from seq2see.errors import EightBitsError, UserError
 from seq2see.files import cache_folder
 from seq2see.stopping import wanted
@@ -46,6 +46,9 @@ WORTH_EXPORT = 2**27  # parameters × inputs from which a model without an expor
 ALWAYS_EXPORTED = 2**24
 #: Random inputs on which such an export is compared with torch, and tokens of each answer.
 CHECKED, CHECKED_TOKENS = 4, 24
+
+#: Rules that make other tokens likelier in its beams, since it removes the probability of excluded tokens.
+MADE_LIKELIER: dict[str, Any] = {"suppressed": (), "no_repeat": 0, "min_length": 0, "other_ends": ()}
 
 
 class Network:
@@ -86,6 +89,11 @@ class Network:
             self.export = engines.ready_export(self.path, self.config.model)
         if self.export is None:
             self.inner()
+
+    @property
+    def on_gpu(self) -> bool:
+        """Whether an NVIDIA GPU computes."""
+        return self.device.startswith("cuda")
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave out the engines: they cannot be copied or sent to another process, and are made again when needed."""
@@ -137,7 +145,7 @@ class Network:
 
         The choice does not change an answer. ``constrained`` says that only some answers are allowed.
         """
-        obstacle = engines.cannot(beam, n_best, self.config.model.target_vocabulary, constrained, self.config.decoding)
+        obstacle = cannot(beam, n_best, self.config.model.target_vocabulary, constrained, self.config.decoding)
         if self.device != "cpu":
             obstacle = f"it answers on the cpu, not on {self.device}"
         elif self.engine not in OF_TORCH and self.is_edited():
@@ -181,7 +189,7 @@ class Network:
         batches = wanted(batches)
         several = [*islice(batches, 2)]
         batches = chain(several, batches)
-        if len(several) < 2 or (several[0][0] is not self._ctranslate2 and not devices.is_cuda(self.device)):
+        if len(several) < 2 or (several[0][0] is not self._ctranslate2 and not self.on_gpu):
             for engine, rows in batches:
                 yield rows, search(engine, rows)
             return
@@ -268,6 +276,31 @@ class Network:
         if self.engine != "auto" or beam > 1 or "torch" not in sys.modules:
             return False
         return self.config.model.d_model >= LARGE_ROW and platform.machine() in ("aarch64", "arm64")
+
+
+def cannot(beam: int, n_best: int, vocabulary: int, constrained: bool = False, rules: DecodingConfig = PAPER) -> str:
+    """Return why CTranslate2 would not give the answers of our search; empty if it would.
+
+    ``rules`` are those of the model. For the paper's beam search, the engine ranks the greedy answer, too.
+    """
+    for name, idle in engines.WITHOUT.items():
+        if getattr(rules, name) != idle:
+            return f"it does not support decoding.{name}"
+    if rules.no_repeat == 1:
+        return "it does not count the first token, and decoding.no_repeat is 1"
+    if beam > 1 and rules.stopping == "beaten":
+        return "its beam search ends by another rule than decoding.stopping = 'beaten'"
+    if beam > 1 and rules.stopping == "full":
+        for name, idle in MADE_LIKELIER.items():
+            if getattr(rules, name) != idle:
+                return f"its beams compute other probabilities with decoding.{name}"
+    if constrained:
+        return "it cannot restrict its answers"
+    if n_best > 1:
+        return f"{n_best} answers to each input were requested, and its lower ranks differ from ours"
+    if beam > 1 and 2 * beam > vocabulary:
+        return f"a beam of {beam} is too wide for {vocabulary} target tokens"
+    return ""
 
 
 def _fingerprint(network: Transformer) -> object:

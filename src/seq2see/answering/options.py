@@ -1,10 +1,13 @@
-"""The options of an answer, in one object that Seq2Seq, the command and the server share."""
+"""The options of an answer, each declared once: Python's keywords, the command's options and the request's schema.
+
+A declaration has the type and the default of a field, what it means, its bounds, and which surfaces have it.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any, TypedDict
+from dataclasses import dataclass, field, fields
+from typing import TYPE_CHECKING, Any
 
 from seq2see.config import WIDEST_BEAM, DecodingConfig
 from seq2see.documents.terms import Glossary
@@ -13,22 +16,26 @@ from seq2see.errors import UserError
 if TYPE_CHECKING:
     from seq2see.decoding.allowed import Automaton
 
+PYTHON, COMMAND, HTTP = "Python", "command", "HTTP"
+FORMATS = ("text", "html", "markdown", "srt", "po", "json")
 
-class Given(TypedDict, total=False):
-    """The fields of ``Options`` as keywords: ``model.predict(texts, beam=4)``."""
 
-    beam: int | None
-    length_penalty: float | None
-    max_length: int | None
-    n_best: int
-    only: Iterable[str] | Automaton | None
-    pattern: str | None
-    prefix: str | None
-    glossary: Glossary | Mapping[str, str | None] | None
-    min_confidence: float | None
-    order: str | None
-    whole: bool
-    format: str | None
+@dataclass(frozen=True, kw_only=True)
+class Declared:
+    """What the surfaces say of an option."""
+
+    help: str
+    least: float | None = None
+    most: float | None = None
+    choices: tuple[str, ...] = ()
+    short: str | None = None  # of the command: -b
+    sign: str | None = None  # of its value in the command's help
+    file: str = ""  # of the command: what the lines of the file are that it reads instead
+    surfaces: tuple[str, ...] = (PYTHON, COMMAND, HTTP)
+
+
+def _option(default: Any, help: str, **more: Any) -> Any:
+    return field(default=default, metadata={"declared": Declared(help=help, **more)})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,19 +48,45 @@ class Options:
     ['January 5, 1845']
     """
 
-    beam: int | None = None  # width of the beam search; 1 is greedy
-    length_penalty: float | None = None  # α, by which a beam prefers longer answers
-    max_length: int | None = None  # most tokens of an answer, fewer or more than the model's own limit
-    n_best: int = 1  # answers to each text; a beam is at least as wide
-    only: Iterable[str] | Automaton | None = None  # the answers that are allowed
-    pattern: str | None = None  # a regular expression that matches each answer as a whole
-    prefix: str | None = None  # what each answer begins with
-    # the translation of each term; None keeps a term as it is
-    glossary: Glossary | Mapping[str, str | None] | None = None
-    min_confidence: float | None = None  # an answer with a lower confidence is withheld
-    order: str | None = None  # for human dates: whether 03/04/2020 begins with the day or the month
-    whole: bool = False  # do not split a text into sentences
-    format: str | None = None  # format of a document: text, html, markdown, srt, po or json
+    beam: int | None = _option(
+        None, "Width of the beam search; 1 is greedy. Default: the model's own.", least=1, short="-b"
+    )
+    length_penalty: float | None = _option(
+        None, "Larger values prefer longer answers in a beam. Default: the model's own.", least=-10, most=10, sign="A"
+    )
+    max_length: int | None = _option(
+        None, "Most tokens of an answer. Default: the model's own limit.", least=1, sign="N"
+    )
+    n_best: int = _option(
+        1, "Answers to each input, best first, each with the score that ranks it.", least=1, short="-n"
+    )
+    only: Iterable[str] | Automaton | None = _option(  # noqa: RUF009 - a field
+        None, "Allow only these answers.", file="In each line of FILE is one."
+    )
+    pattern: str | None = _option(
+        None, "Allow only answers that this regular expression matches as a whole.", sign="REGEX"
+    )
+    prefix: str | None = _option(None, "Allow only answers that begin with this text.", sign="TEXT")
+    glossary: Glossary | Mapping[str, str | None] | None = _option(  # noqa: RUF009 - a field
+        None,
+        "The translation of each term; a term without one stays as it is.",
+        file="In each line of FILE is a term, a tab and its translation, or a term alone.",
+    )
+    min_confidence: float | None = _option(
+        None,
+        "Give only answers whose probability to be right is at least P; withhold the others.",
+        least=0, most=1, sign="P",
+    )  # fmt: skip
+    order: str | None = _option(
+        None, "With human-dates: whether 03/04/2020 begins with the day or the month.", choices=("day", "month")
+    )
+    whole: bool = _option(False, "Do not split texts into sentences, even if the model translates sentences.")
+    format: str | None = _option(
+        None, "The format of a whole document, of which only the words change.", choices=FORMATS
+    )
+    probabilities: bool = _option(
+        True, "Return the probability of each token. False is faster.", surfaces=(HTTP,)
+    )  # the command returns them with --json, and Python in ``answers``
 
     def __post_init__(self) -> None:
         if not isinstance(self.n_best, int) or not 1 <= self.n_best <= WIDEST_BEAM:
@@ -61,6 +94,8 @@ class Options:
         least = self.min_confidence
         if least is not None and (not isinstance(least, int | float) or not 0 <= least <= 1):
             raise UserError(f"`min_confidence` is {least!r}: a probability from 0 to 1 was expected.")
+        if self.order is not None and self.order not in declared("order").choices:
+            raise UserError(f"`order` is {self.order!r}: 'day' or 'month' was expected, whichever is written first.")
         if self.only is not None and not hasattr(self.only, "starts"):  # no automaton
             self._set("only", tuple(listed(self.only)))
         for name in ("pattern", "prefix"):
@@ -69,6 +104,8 @@ class Options:
                 raise UserError(f"`{name}` is {text!r}: a text was expected.")
         if sum(one is not None for one in (self.only, self.pattern, self.prefix)) > 1:
             raise UserError("More than one of `only`, `pattern` and `prefix` was given: use one of them.")
+        if self.format is not None:
+            self._check_document(self.format)
         if self.glossary is None:
             return
         if not isinstance(self.glossary, Glossary):
@@ -78,16 +115,23 @@ class Options:
         if self.n_best > 1:
             raise UserError("`glossary` gives one answer to each text: leave `n_best` out.")
 
+    def _check_document(self, form: str) -> None:
+        from seq2see.documents.formats import check_format
+
+        check_format(form)
+        for name in ("n_best", "only", "pattern", "prefix", "min_confidence", "order", "whole"):
+            if getattr(self, name) != getattr(Options, name):
+                raise UserError(f"`{name}` does not apply to a document: leave it or `format` out.")
+
     def _set(self, name: str, value: object) -> None:
         object.__setattr__(self, name, value)
 
     @classmethod
     def of(cls, options: object, given: Mapping[str, Any]) -> Options:
         """Return the options of a call: an ``Options``, or its fields as keywords."""
-        unknown = given.keys() - {field.name for field in fields(cls)}
-        if unknown:
-            known = ", ".join(field.name for field in fields(cls))
-            raise TypeError(f"There is no option {min(unknown)!r}. The options are: {known}.")
+        known = named_for(PYTHON)
+        if unknown := given.keys() - set(known):
+            raise TypeError(f"There is no option {min(unknown)!r}. The options are: {', '.join(known)}.")
         if options is None:
             return cls(**given)
         if isinstance(options, Options):
@@ -116,6 +160,17 @@ class Options:
             given |= {"length_ratio": 0.0, "length_offset": self.max_length}
         rules = own.but(**{name: value for name, value in given.items() if value is not None})
         return rules if rules.beam >= self.n_best else rules.but(beam=self.n_best)
+
+
+def named_for(surface: str) -> list[str]:
+    """Return the names of the options that a surface has."""
+    return [one.name for one in fields(Options) if surface in one.metadata["declared"].surfaces]
+
+
+def declared(name: str) -> Declared:
+    """Return what the surfaces say of an option."""
+    found: Declared = Options.__dataclass_fields__[name].metadata["declared"]
+    return found
 
 
 def listed(texts: Any) -> list[str]:

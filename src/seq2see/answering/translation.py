@@ -7,12 +7,13 @@ contain what was missing. What is still missing after that is inserted. A remark
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
+from typing import cast
 
 from seq2see.answering.answer import Answer
-from seq2see.answering.texts import Texts, check_unicode
+from seq2see.answering.answerer import Answerer, Reading, check_unicode
 from seq2see.config import DecodingConfig, Repair
 from seq2see.decoding.hypothesis import MOST_PHRASES, Phrase
 from seq2see.documents import formats
@@ -81,32 +82,16 @@ def read(text: str, format: str = "text") -> Document:
     return formats.read(text, format)
 
 
-def answer_by_sentences(
-    texts: Texts, inputs: Sequence[str], rules: DecodingConfig, probabilities: bool, glossary: Glossary | None
-) -> list[Answer]:
-    """Answer texts sentence by sentence; the sentences of all texts are answered together."""
-    documents: list[Document | str] = []
-    for text in inputs:
-        try:
-            if not isinstance(text, str) or not text.strip():
-                texts.check(text)  # raises
-            documents.append(read(text.strip()))
-        except UserError as error:
-            if not isinstance(text, str):
-                raise
-            documents.append(str(error))
-    sentences = [one for document in documents if isinstance(document, Document) for one in document.sentences]
-    found = iter(translate(sentences, texts, rules, glossary, probabilities))
+def put_together(texts: Sequence[str], readings: Sequence[Reading], found: Iterable[Translated]) -> list[Answer]:
+    """Put the answers to the sentences of texts together; a text without a document was refused."""
+    remaining = iter(found)
     return [
-        Answer(text, None, error=document)
-        if isinstance(document, str)
-        else put_together(text, document, [next(found) for _ in document.sentences])
-        for text, document in zip(inputs, documents, strict=True)
+        _whole(text, one, [next(remaining) for _ in one.sentences]) if isinstance(one, Document) else cast(Answer, one)
+        for text, one in zip(texts, readings, strict=True)
     ]
 
 
-def put_together(text: str, document: Document, found: Sequence[Translated]) -> Answer:
-    """Put the answers to the sentences of a text together."""
+def _whole(text: str, document: Document, found: Sequence[Translated]) -> Answer:
     error = next((one.error for one in found if one.error is not None), None)
     if error is not None:
         return Answer(text, None, error=error)
@@ -134,14 +119,14 @@ def put_together(text: str, document: Document, found: Sequence[Translated]) -> 
 
 def translate(
     sentences: Sequence[Sentence],
-    texts: Texts,
+    answerer: Answerer,
     rules: DecodingConfig,
     glossary: Glossary | None = None,
     probabilities: bool = False,
 ) -> list[Translated]:
     """Translate sentences. Equal ones are answered once."""
-    means = _Means(texts, probabilities)
-    cut = [_fitting(sentence, texts, rules.repairs) for sentence in sentences]
+    means = _Means(answerer, probabilities)
+    cut = [_fitting(sentence, answerer, rules.repairs) for sentence in sentences]
     works = [_Work.of(part, glossary, rules.repairs) for parts in cut for part in parts]
     different = list({work.key: work for work in works}.values())
     found = dict(zip([work.key for work in different], _answered(different, means, rules, glossary), strict=True))
@@ -149,7 +134,7 @@ def translate(
     links = dict(
         zip(
             map(id, tagged),
-            texts.links([(found[work.key].read.text, found[work.key].output) for work in tagged]) if tagged else [],
+            answerer.links([(found[work.key].read.text, found[work.key].output) for work in tagged]) if tagged else [],
             strict=True,
         )
     )
@@ -174,19 +159,19 @@ def _joined(texts: list[str], cut: bool) -> str:
     return " ".join(text.strip(" ") for text in texts) if cut else texts[0]
 
 
-def _fitting(sentence: Sentence, texts: Texts, repairs: tuple[Repair, ...]) -> list[Sentence]:
+def _fitting(sentence: Sentence, answerer: Answerer, repairs: tuple[Repair, ...]) -> list[Sentence]:
     """Cut a sentence into parts that the model can read."""
-    if len(sentence.text) < 2 or texts.fits(sentence.read(repairs).text):
+    if len(sentence.text) < 2 or answerer.fits(sentence.read(repairs).text):
         return [sentence]
     halves = (half for half in sentence.halves() if half.text.strip())
-    return [part for half in halves for part in _fitting(half, texts, repairs)]
+    return [part for half in halves for part in _fitting(half, answerer, repairs)]
 
 
 @dataclass(frozen=True)
 class _Means:
     """How sentences are answered."""
 
-    texts: Texts
+    answerer: Answerer
     probabilities: bool
 
 
@@ -245,7 +230,7 @@ def _answered(works: Sequence[_Work], means: _Means, rules: DecodingConfig, glos
     bound = [number for number, work in enumerate(works) if work.terms]
     for number, reply in zip(free, _replies([works[n] for n in free], means, rules, None), strict=True):
         results[number] = Attempt(works[number].read, reply, reply.output or "")
-    wanted = [_phrases(works[number], works[number].terms, means.texts.target) for number in bound]
+    wanted = [_phrases(works[number], works[number].terms, means.answerer.target) for number in bound]
     for number, reply in zip(bound, _replies([works[n] for n in bound], means, wide, wanted), strict=True):
         results[number] = Attempt(works[number].read, reply, reply.output or "")
     failed = [n for n in bound if results[n].reply.error is not None or _is_wrong(works[n], results[n])]
@@ -267,7 +252,7 @@ def _replies(
 ) -> list[Answer]:
     if not works:
         return []
-    return means.texts.answer([work.read.text for work in works], rules, phrases, means.probabilities)
+    return means.answerer.replies([work.read.text for work in works], rules, phrases, means.probabilities)
 
 
 def _searched_again(
@@ -281,7 +266,7 @@ def _searched_again(
     lacking = {n: before[n].read.missing(before[n].output) for n in numbers}
     for broken, lacks in product((False, True), repeat=2):
         some = [n for n in numbers if (before[n].is_broken, bool(lacking[n])) == (broken, lacks)]
-        phrases = [_phrases(works[n], lacking[n], means.texts.target) for n in some] if lacks else None
+        phrases = [_phrases(works[n], lacking[n], means.answerer.target) for n in some] if lacks else None
         guarded = rules.but(no_repeat=NO_REPEAT) if broken else rules
         replies = _replies([works[n] for n in some], means, guarded, phrases)
         for n, reply in zip(some, replies, strict=True):

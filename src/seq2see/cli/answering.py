@@ -15,6 +15,7 @@ from io import TextIOWrapper
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
+from seq2see.answering.answer import NoText
 from seq2see.cli.output import Refusals, complain, in_json, progress_bar, tell_warnings
 from seq2see.cli.unfinished import Unfinished
 from seq2see.errors import ORDERS, UserError, counted, shown
@@ -26,17 +27,10 @@ if TYPE_CHECKING:
     from seq2see.inspection.alignment import Alignment
     from seq2see.seq2seq import Seq2Seq
 
-WINDOW = 8192  # inputs in memory at a time, sorted by length
-#: The same on a GPU, which answers hundreds together: of more inputs, those that are answered together differ less in
-#: length (benchmarks/README.md has the figures).
-WINDOW_OF_A_GPU = 4 * WINDOW
-#: The same for a large model on a CPU, from ``d_model`` LARGE on: its answers are on the disk, where --resume finds them,
-#: and on the progress bar after half a minute. 1,536 news took 7 % more CPU time by 512.
-SHORT, LARGE = 2048, 256
+MANY = 8192  # inputs, of a file whose length is not known
 COMPARED = 4  # last lines of an interrupted run that are compared with new answers
 #: Line breaks and tabs become spaces, and characters that a terminal would obey are escaped.
 ONE_LINE = ORDERS | dict.fromkeys(map(ord, "\n\r\t"), " ")
-HELD = 2**24  # characters of inputs in memory at a time
 LONGEST = 4_000_004  # most bytes of a line; no model takes as many characters
 PACKED = 3  # estimated ratio of a text to its gzip or xz file
 HEAD = 8192  # bytes that tell whether a file is text
@@ -71,7 +65,7 @@ class Asked:
         device = chosen(self.model, self.device, self.engine, characters)
         job = Job(load(self.model, device, self.engine), self)
         assert job.rules.beam >= self.options.n_best
-        job.model.texts.allowed(self.options)  # made early, so that an error comes before anything is read
+        job.model.answerer.allowed(self.options)  # made early, so that an error comes before anything is read
         return job
 
 
@@ -102,18 +96,6 @@ def characters_in(*paths: Path | None) -> float:
     return float(sum(path.stat().st_size * (PACKED if path.suffix in (".gz", ".xz") else 1) for path in files))
 
 
-class NoText(str):
-    """A line without a text, and the reason. It is empty, so every model refuses it."""
-
-    def __new__(cls, reason: str) -> NoText:
-        """Store the reason in the empty text."""
-        made = super().__new__(cls)
-        made.reason = reason
-        return made
-
-    reason: str
-
-
 class NoColumns(NoText):
     """A line without the columns that --columns names."""
 
@@ -130,26 +112,11 @@ class Job:
         """The rules of the search."""
         return self.asked.options.rules(self.model.config.decoding)
 
-    def answers(self, window: list[str]) -> list[Answer]:
-        """Answer some inputs, with probabilities only if they are shown."""
-        answers = self.model.answers(window, self.asked.options, probabilities=self.asked.as_json)
-        if NoText not in map(type, window):
-            return answers
-        return [
-            replace(answer, error=text.reason) if isinstance(text, NoText) else answer
-            for text, answer in zip(window, answers, strict=True)
-        ]
+    def windows(self, inputs: Iterable[str]) -> Iterator[list[Answer]]:
+        """Answer inputs, some thousands together, with probabilities only if they are shown."""
+        return self.model.answerer.windows(inputs, replace(self.asked.options, probabilities=self.asked.as_json))
 
-    @property
-    def window(self) -> int:
-        """The number of inputs that are answered and stored together."""
-        from seq2see import devices
-
-        if devices.is_cuda(self.model.device):
-            return WINDOW_OF_A_GPU
-        return SHORT if self.model.config.model.d_model >= LARGE else WINDOW
-
-    def engine_name(self, inputs: int) -> str:
+    def engine_name(self, inputs: int = MANY) -> str:
         """Return the name of the engine for this number of inputs."""
         options = self.asked.options
         network = self.model.network
@@ -172,7 +139,7 @@ class Job:
             elif answer.error is not None:
                 yield ""
             else:
-                best = self.model.texts.raw(answer) if self.asked.raw else str(answer.output)
+                best = self.model.answerer.raw(answer) if self.asked.raw else str(answer.output)
                 columns = [best]
                 if asked.options.n_best > 1:
                     columns.append(f"{answer.score:.4f}")
@@ -201,13 +168,12 @@ def answer_all(
 
     ``done`` has the two counts of an earlier run.
     """
-    remaining = iter(inputs)
     answered, refused = done
     refusals, cut, remarks, repairs = (Refusals(place, tell) for _ in range(4))
     with watch as bar:
         if bar is not None:
             bar(answered + refused)
-        for window, answers in _answered(job, remaining):
+        for answers in job.windows(inputs):
             for answer in answers:
                 if answer.error is None or answer.withheld is not None:
                     answered += 1
@@ -229,7 +195,7 @@ def answer_all(
             out.write("".join([line + "\n" for line in job.lines(answers)]))
             out.flush()
             if bar is not None:
-                bar(len(window))
+                bar(len(answers))
     refusals.close("the answers say why" if job.asked.as_json else "--json says why for each")
     cut.close('"finished" says which' if job.asked.as_json else "--json says which", "cut")
     remarks.close('"remark" says why' if job.asked.as_json else "--json says why", "remarked on")
@@ -272,36 +238,6 @@ class Unsure:
             write_atomically(self.path, "".join(self.rows).encode("utf-8", errors="replace"))
 
 
-def _answered(job: Job, inputs: Iterator[str]) -> Iterator[tuple[list[str], list[Answer]]]:
-    """Answer window by window; while a GPU searches, the next window is tokenized and the last one is written."""
-    from seq2see import devices, machine
-
-    most = job.window
-    if not devices.is_cuda(job.model.device):
-        for window in iter(lambda: _window(inputs, most), []):
-            yield window, job.answers(window)
-        return
-    job.engine_name(most)  # made once, before other threads use it
-    yield from machine.ahead(job.answers, _growing(inputs, most))
-
-
-def _growing(inputs: Iterator[str], most: int) -> Iterator[list[str]]:
-    """Yield windows; the first ones are small, so that the GPU waits only a moment until they are tokenized."""
-    size = max(1, most // 8)
-    while window := _window(inputs, size):
-        yield window
-        size = min(2 * size, most)
-
-
-def _window(inputs: Iterator[str], most: int) -> list[str]:
-    """Return the next inputs to answer together, limited in number and in characters."""
-    window, size = list[str](), 0
-    while len(window) < most and size < HELD and (text := next(inputs, None)) is not None:
-        window.append(text)
-        size += len(text)
-    return window
-
-
 def skip(job: Job, inputs: Iterator[str], out: Writer) -> tuple[int, int]:
     """Pass over the inputs that an interrupted run has answered; return how many it answered and refused."""
     from seq2see.errors import InputError
@@ -312,7 +248,7 @@ def skip(job: Job, inputs: Iterator[str], out: Writer) -> tuple[int, int]:
         if text is None:
             raise UserError(f"{out.part} has {out.lines:,} lines, more than the input: it belongs to another input.")
         try:
-            job.model.texts.check(text)
+            job.model.answerer.check(text)
         except InputError:
             refused += 1
         last.append(text)
@@ -327,7 +263,7 @@ def skip(job: Job, inputs: Iterator[str], out: Writer) -> tuple[int, int]:
 
 def _same(job: Job, text: str, line: str) -> bool:
     """Whether the model would write this line now, apart from rounding differences."""
-    now = next(job.lines(job.answers([text])))
+    now = next(job.lines(next(job.windows([text]))))
     if job.asked.as_json:
         try:
             (form_now, now), (form_then, line) = _fixed(now), _fixed(line)
@@ -340,7 +276,7 @@ def _same(job: Job, text: str, line: str) -> bool:
             now, line = (text.rpartition("\t")[0] for text in (now, line))
         if job.asked.options.n_best > 1:
             now, line = ("\t".join(text.split("\t")[::2]) for text in (now, line))
-    if job.engine_name(WINDOW).endswith("bfloat16"):
+    if job.engine_name().endswith("bfloat16"):
         from difflib import SequenceMatcher
 
         # a word may depend on the other lines of its batch
@@ -374,7 +310,7 @@ def _record(model: Seq2Seq, answer: Answer, asked: Asked, alignment: Alignment |
     if answer.repairs:
         record["repairs"] = answer.repairs
     if asked.raw:
-        record["raw"] = model.texts.raw(answer)
+        record["raw"] = model.answerer.raw(answer)
     if asked.options.n_best > 1:
         record["score"] = answer.score
         record["alternatives"] = [

@@ -84,7 +84,7 @@ def calibrate(
         engine = loaded.network.engine_for(len(pairs))
         seen = work.observe(engine, loaded.tokenizers, loaded.config.decoding, pairs, threshold)
         Random(seed).shuffle(seen)
-        texts = [loaded.texts.folded(text) for text, _ in known]
+        texts = [loaded.answerer.folded(text) for text, _ in known]
         lengths = [len(row) - len(source.before) - len(source.after) for row in source.encode_batch(texts)]
         # Without the training pairs, one half shows how surprising a text of the other half can be.
         one, other = hold_out(pairs, 0.5, len(pairs), seed)
@@ -128,11 +128,11 @@ def _answerable(model: Seq2Seq, given: list[tuple[str, str]]) -> list[tuple[str,
     pairs, reasons = [], []
     for source, target in given:
         try:
-            model.texts.check(source)
+            model.answerer.check(source)
         except InputError as error:
             reasons.append(str(error))
         else:
-            pairs.append((model.texts.read(source), model.texts.folded(target)))
+            pairs.append((model.answerer.read(source), model.answerer.folded(target)))
     if reasons:
         left = f"{counted(len(reasons), 'pair')} left out, since the model does not take the source."
         complain(f"{left} The first: {reasons[0]}")

@@ -6,6 +6,7 @@ import hashlib
 import json
 import sys
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -72,8 +73,7 @@ def _content(file: Path | None) -> str:
 
 def _translated(job: Job, document: Document, unfinished: _Sentences) -> list[Translated]:
     """Translate the sentences of a document window by window, and report repairs and refusals."""
-    from seq2see.answering import translation
-
+    options = replace(job.asked.options, probabilities=False)
     for note in document.notes:
         complain(note)
     sentences, notes, refusals = document.sentences, Refusals("sentence"), Refusals("sentence")
@@ -83,7 +83,7 @@ def _translated(job: Job, document: Document, unfinished: _Sentences) -> list[Tr
         show(len(found))
         while len(found) < len(sentences):
             window = sentences[len(found) : len(found) + WINDOW]
-            new = translation.translate(window, job.model.texts, job.rules, job.asked.options.terms)
+            new = job.model.answerer.searched(window, options)
             unfinished.keep(new)
             found += new
             show(len(new))

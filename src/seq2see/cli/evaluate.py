@@ -136,7 +136,7 @@ def _dates(model: str, years: tuple[int, int], sample: int | None, seed: int, as
         ordinals = np.random.default_rng(seed).choice(ordinals, sample, replace=False)
     found = loaded(model, device, characters=len("2025-09-03") * len(ordinals))
     try:
-        found.texts.check(pairs_of(ordinals[:1])[0][0])
+        found.answerer.check(pairs_of(ordinals[:1])[0][0])
     except InputError as error:
         raise UserError(f"{model} takes no dates: {error} Give a file of pairs to score it on.") from None
     scores, started = Evaluation(), time.perf_counter()
@@ -214,7 +214,7 @@ def _loss(model: Seq2Seq, pairs: list[Pair]) -> tuple[float | None, int]:
     """Return the mean −log P(token) of the pairs that can be scored, and their number; report the others."""
     from seq2see.evaluation.evaluate import score_what_can_be
 
-    read = [(model.texts.read(source), model.texts.folded(target)) for source, target in pairs]
+    read = [(model.answerer.read(source), model.answerer.folded(target)) for source, target in pairs]
     scored, refused = score_what_can_be(model.network.inner(), model.tokenizers, read)
     for place, reason in [*refused.items()][:1]:
         count = counted(len(refused), "pair")

@@ -142,7 +142,7 @@ def trace(
     edit = muting(member_of(loaded.transformer, member), heads)
     traced = loaded.trace(text, edit=edit, member=member)
     if (several := loaded.config.model.members) > 1:
-        [together] = loaded.texts.search([text], loaded.config.decoding)
+        [together] = loaded.answers([text], whole=True)
         complain(f"This is member {member} of {several}. Together they answer: {together.output}")
     names = traced.names if name is None else traced.match(name)
     remark = (

@@ -170,7 +170,7 @@ def export(
     if file is not None:
         inputs = given_text(file, "a text file with one input in each line").splitlines()
         for text in inputs:
-            loaded.texts.check(text)
+            loaded.answerer.check(text)
     config, network, tokenizers = loaded.config, loaded.transformer, loaded.tokenizers
     if out is None:
         from seq2see.interchange.to_ctranslate2 import export as write

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import nullcontext
 from functools import partial
+from inspect import Parameter, signature
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, get_type_hints
 
 import typer
 
+from seq2see.answering.options import COMMAND, Options, declared, named_for
 from seq2see.cli.answering import Asked, Unsure, Watch, Writer, answer_all, characters_in, count_lines, lines_of, skip
 from seq2see.cli.output import complain, console
 from seq2see.errors import UserError
@@ -52,6 +54,27 @@ def register(app: typer.Typer) -> None:
     app.command()(demo)
 
 
+def with_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command the options of an answer, as they are declared; it gets them as keywords."""
+    types, own = get_type_hints(Options, localns={"Automaton": object}), signature(command, eval_str=True)
+    added = []
+    for name in named_for(COMMAND):
+        told = declared(name)
+        about = typer.Option(
+            *filter(None, [f"--{name.replace('_', '-')}", told.short]),
+            help=" ".join(filter(None, [told.help, told.file])),
+            min=told.least,
+            max=told.most,
+            metavar="FILE" if told.file else "|".join(told.choices) or told.sign,
+        )
+        kind, default = Path | None if told.file else types[name], Options.__dataclass_fields__[name].default
+        added.append(Parameter(name, Parameter.KEYWORD_ONLY, annotation=Annotated[kind, about], default=default))
+    given = [one for one in own.parameters.values() if one.kind is not Parameter.VAR_KEYWORD]
+    command.__signature__ = own.replace(parameters=[*given, *added])  # type: ignore[attr-defined]
+    return command
+
+
+@with_options
 def predict(
     texts: Annotated[list[str] | None, typer.Argument(metavar="TEXT…", help="What to answer.")] = None,
     dates: Annotated[str | None, typer.Option("--dates", help="Dates separated by commas: a,b,c.")] = None,
@@ -79,48 +102,6 @@ def predict(
         typer.Option("--out", "-o", metavar="FILE", help="Write the answers here; for many files, a folder."),
     ] = None,
     model: ModelName = "dates",
-    beam: Annotated[
-        int | None,
-        typer.Option("--beam", "-b", min=1, help="Width of the beam search; 1 is greedy. Default: the model's own."),
-    ] = None,
-    n_best: Annotated[
-        int,
-        typer.Option(
-            "--n-best", "-n", min=1, help="Answers to each input, best first, each with the score that ranks it."
-        ),
-    ] = 1,
-    length_penalty: Annotated[
-        float | None,
-        typer.Option(
-            "--length-penalty",
-            metavar="A",
-            help="Larger values prefer longer answers in a beam. Default: the model's own.",
-        ),
-    ] = None,
-    max_length: Annotated[
-        int | None,
-        typer.Option(
-            "--max-length", metavar="N", min=1, help="Maximum number of tokens of an answer. Default: the model's own."
-        ),
-    ] = None,
-    order: Annotated[
-        str | None,
-        typer.Option(
-            "--order",
-            metavar="day|month",
-            help="With human-dates: whether 03/04/2020 begins with the day or the month.",
-        ),
-    ] = None,
-    min_confidence: Annotated[
-        float | None,
-        typer.Option(
-            "--min-confidence",
-            metavar="P",
-            min=0,
-            max=1,
-            help="Give only answers whose probability to be right is at least P; withhold the others.",
-        ),
-    ] = None,
     withheld: Annotated[
         Path | None,
         typer.Option(
@@ -129,35 +110,6 @@ def predict(
             help="Write the withheld answers here: number, confidence, input and answer, separated by tabs.",
         ),
     ] = None,
-    form: Annotated[
-        str | None,
-        typer.Option(
-            "--format", metavar="F", help="Translate a whole document: text, html, markdown, srt, po or json."
-        ),
-    ] = None,
-    glossary: Annotated[
-        Path | None,
-        typer.Option(
-            "--glossary",
-            metavar="FILE",
-            help="One term per line, with a tab and its translation; a term alone is kept as it is.",
-        ),
-    ] = None,
-    only: Annotated[
-        Path | None, typer.Option("--only", metavar="FILE", help="Allow only answers that are lines of this file.")
-    ] = None,
-    pattern: Annotated[
-        str | None,
-        typer.Option(
-            "--pattern", metavar="REGEX", help="Allow only answers that this regular expression matches as a whole."
-        ),
-    ] = None,
-    prefix: Annotated[
-        str | None, typer.Option("--prefix", metavar="TEXT", help="Allow only answers that begin with this text.")
-    ] = None,
-    whole: Annotated[
-        bool, typer.Option("--whole", help="Do not split texts into sentences, even if the model translates sentences.")
-    ] = False,
     raw: Annotated[bool, typer.Option("--raw", help="Show <sos>, <eos> and <pad>.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object per line, with probabilities.")] = False,
     align: Annotated[
@@ -191,6 +143,7 @@ def predict(
     verbose: Annotated[
         bool, typer.Option("--verbose", "-v", help="Print the name of the engine on standard error.")
     ] = False,
+    **given: Any,
 ) -> None:
     """Answer texts: from the command line, a file, or standard input.
 
@@ -229,10 +182,10 @@ def predict(
         if more:
             raise UserError(f"--ray takes one ADDRESS, but {address!r} and {more[0]!r} were given.")
         texts = None
-    given = [texts is not None, dates is not None, file is not None]
-    if sum(given) > 1:
+    sources = [texts is not None, dates is not None, file is not None]
+    if sum(sources) > 1:
         raise UserError("Texts were given in more than one way: use one of TEXT…, --dates and --file.")
-    if not any(given) and sys.stdin.isatty():
+    if not any(sources) and sys.stdin.isatty():
         raise UserError(
             "There is nothing to answer: give texts, --dates=a,b,c or --file F, or pipe lines to the command."
         )
@@ -240,26 +193,18 @@ def predict(
         raise UserError("--resume continues a file of answers: it needs --out, and --file or piped lines.")
     if out is not None and file is not None and out.exists() and file.exists() and out.samefile(file):
         raise UserError(f"--file and --out are both {str(out)!r}: the answers would replace the inputs.")
-    if columns is not None and (texts is not None or dates is not None or form is not None):
+    if columns is not None and (texts is not None or dates is not None or given["format"] is not None):
         raise UserError("--columns chooses columns of lines: it needs --file or piped lines, without --format.")
-    if withheld is not None and min_confidence is None:
+    if withheld is not None and given["min_confidence"] is None:
         raise UserError("--withheld lists answers with a confidence below --min-confidence: give both.")
-    if form is not None:
-        clashes = {"--json": as_json, "--align": align, "--raw": raw, "--n-best": n_best > 1, "--whole": whole,
-                   "--dates": dates, "--only": only, "--pattern": pattern, "--prefix": prefix}  # fmt: skip
-        if clash := next((name for name, given in clashes.items() if given), None):
-            raise UserError(f"--format writes a document, for which {clash} has no meaning: leave one of them out.")
-        from seq2see.documents.formats import check_format
-
-        check_format(form)
-    from seq2see.answering.options import Options
     from seq2see.documents.terms import Glossary
 
-    options = Options(
-        beam=beam, length_penalty=length_penalty, max_length=max_length, n_best=n_best, order=order, whole=whole,
-        min_confidence=min_confidence, only=None if only is None else _list(only), pattern=pattern, prefix=prefix,
-        glossary=None if glossary is None else Glossary.read(glossary),
-    )  # fmt: skip
+    for name, read in (("only", _list), ("glossary", Glossary.read)):
+        given[name] = None if given[name] is None else read(given[name])
+    options = Options(**given)
+    form, clashes = options.format, {"--json": as_json, "--align": align, "--raw": raw, "--dates": dates}
+    if form is not None and (clash := next((name for name, value in clashes.items() if value), None)):
+        raise UserError(f"--format writes a document, for which {clash} has no meaning: leave one of them out.")
     asked = Asked(model, options, device, engine, threads, raw, as_json, align)
     if ray or (file is not None and not file.exists() and any(sign in str(file) for sign in "*?[")):
         if file is None or out is None:
@@ -282,18 +227,18 @@ def predict(
         from seq2see.cli.documents import translate
 
         if verbose:
-            complain(f"answered by {job.engine_name(job.window)}")
+            complain(f"answered by {job.engine_name()}")
         translate(job, form, texts, file, out, resume)
         return
     if verbose:
-        complain(f"answered by {job.engine_name(1 if texts else job.window)}")
+        complain(f"answered by {job.engine_name(*[1] if texts else [])}")
     if file is not None and job.model.config.decoding.sentences and file.suffix.lower() in DOCUMENTS:
         kind = DOCUMENTS[file.suffix.lower()]
         complain(f"{file.name} is read as lines of text: with --format {kind} only its words change.")
     for text in texts or ():
         if "." in text and _names_a_file(text):
             complain(f"{text!r} is answered as a text: --file reads the file of that name.")
-    unsure = Unsure(withheld, min_confidence)
+    unsure = Unsure(withheld, options.min_confidence)
     with Writer(out, resume) as writer, unsure:
         if texts is not None or dates is not None:
             inputs: Iterable[str] = texts if texts is not None else str(dates).split(",")

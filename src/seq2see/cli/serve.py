@@ -146,7 +146,7 @@ def see(
         trace = loaded.trace(text, member=member)
         described = describe_model(name, loaded.config, loaded.card, loaded.path)
         if several > 1:
-            [together] = loaded.texts.search([text], loaded.config.decoding)
+            [together] = loaded.answers([text], whole=True)
             described["ensemble"] = describe_ensemble(loaded.config.model, member, together)
         page = single_file(described, trace)
     data = page.encode()

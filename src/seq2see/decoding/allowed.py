@@ -7,6 +7,7 @@ The shortest way to an end is known, so an answer can end within its limit.
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -156,6 +157,29 @@ def _distances(rows: Sequence[Row], other: np.ndarray) -> np.ndarray:
 
 def _fixed() -> list[State]:
     return [State(), State(other=ENDED)]
+
+
+class Automata:
+    """The automata of the last constraints, since many requests have the same ones; their total size is limited."""
+
+    def __init__(self, target: Tokenizer, cells: int = MOST_CELLS) -> None:
+        self.target, self.states = target, cells // target.size
+        self.known: OrderedDict[tuple[object, ...], Automaton] = OrderedDict()
+
+    def of(self, only: Sequence[str] | None, pattern: str | None, prefix: str | None) -> Automaton:
+        """Return the automaton of the constraint that is not None."""
+        key = (only, pattern, prefix)
+        if key not in self.known:
+            if only is not None:
+                self.known[key] = one_of(list(dict.fromkeys(only)), self.target)
+            elif pattern is not None:
+                self.known[key] = matching(pattern, self.target)
+            else:
+                self.known[key] = beginning(str(prefix), self.target)
+        self.known.move_to_end(key)
+        while len(self.known) > 1 and sum(len(one.count) for one in self.known.values()) > self.states:
+            self.known.popitem(last=False)
+        return self.known[key]
 
 
 def one_of(texts: Sequence[str], tokenizer: Tokenizer) -> Automaton:

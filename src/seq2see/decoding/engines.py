@@ -63,33 +63,6 @@ def known(name: str) -> str:
 
 #: Rules that CTranslate2 lacks, with the values that turn them off.
 WITHOUT: dict[str, Any] = {"repetition_penalty": 1.0, "no_repeat_source": 0, "first_suppressed": ()}
-#: Rules that make other tokens likelier in its beams, since it removes the probability of excluded tokens.
-MADE_LIKELIER: dict[str, Any] = {"suppressed": (), "no_repeat": 0, "min_length": 0, "other_ends": ()}
-
-
-def cannot(beam: int, n_best: int, vocabulary: int, constrained: bool = False, rules: DecodingConfig = PAPER) -> str:
-    """Return why CTranslate2 would not give the answers of our search; empty if it would.
-
-    ``rules`` are those of the model. For the paper's beam search, the engine ranks the greedy answer, too.
-    """
-    for name, idle in WITHOUT.items():
-        if getattr(rules, name) != idle:
-            return f"it does not support decoding.{name}"
-    if rules.no_repeat == 1:
-        return "it does not count the first token, and decoding.no_repeat is 1"
-    if beam > 1 and rules.stopping == "beaten":
-        return "its beam search ends by another rule than decoding.stopping = 'beaten'"
-    if beam > 1 and rules.stopping == "full":
-        for name, idle in MADE_LIKELIER.items():
-            if getattr(rules, name) != idle:
-                return f"its beams compute other probabilities with decoding.{name}"
-    if constrained:
-        return "it cannot restrict its answers"
-    if n_best > 1:
-        return f"{n_best} answers to each input were requested, and its lower ranks differ from ours"
-    if beam > 1 and 2 * beam > vocabulary:
-        return f"a beam of {beam} is too wide for {vocabulary} target tokens"
-    return ""
 
 
 def ready_export(path: Path, config: ModelConfig, quantization: str = "float32") -> Path | None:

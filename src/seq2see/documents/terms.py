@@ -38,6 +38,12 @@ class Glossary:
         for number, (term, target) in enumerate(terms.items() if isinstance(terms, Mapping) else terms, 1):
             self._add(term, target, f"Term {number:,}")
 
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Glossary) and other.terms == self.terms
+
+    def __hash__(self) -> int:
+        return hash(tuple(self.terms.items()))
+
     def _add(self, term: str, target: str | None, where: str) -> None:
         if not isinstance(term, str) or not (target is None or isinstance(target, str)):
             raise UserError(f"{where} of `glossary` is {term!r:.40} → {target!r:.40}: two texts were expected.")

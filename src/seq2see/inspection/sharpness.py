@@ -9,7 +9,7 @@ from torch import Tensor
 
 from seq2see.errors import InputError
 from seq2see.inspection.tables import ATTENTIONS
-from seq2see.inspection.trace import trace_text
+from seq2see.inspection.trace import record
 from seq2see.model.transformer import Transformer
 from seq2see.storage.folder import Tokenizers
 
@@ -32,7 +32,7 @@ def sharpness(transformer: Transformer, tokenizers: Tokenizers, source: str, tar
     A head that spreads evenly over n tokens counts n; one that looks at a single token counts 1.
     """
     try:
-        seen = trace_text(transformer, tokenizers, source, target)
+        seen = record(transformer, tokenizers, source, target)
     except InputError:
         return None
     found = {

@@ -6,7 +6,7 @@ import copy
 import difflib
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from fnmatch import fnmatchcase, translate
 from math import exp
@@ -16,10 +16,11 @@ import torch
 from torch import Tensor, nn
 
 from seq2see.config import DecodingConfig
+from seq2see.decoding.cpu import threads_of
 from seq2see.decoding.hypothesis import PAPER
-from seq2see.decoding.readers import WholeReader
+from seq2see.decoding.readers import Reader, WholeReader, reading
 from seq2see.decoding.rule import Rule
-from seq2see.decoding.search import Special, continued, greedy_ids, limits_of
+from seq2see.decoding.search import Special, continued, limits_of
 from seq2see.errors import InputError, UserError
 from seq2see.model.sublayers import Observable, Recorder
 from seq2see.model.transformer import Transformer, at_rest
@@ -316,7 +317,7 @@ class Trace(Recording):
         ]
 
 
-def trace_text(
+def record(
     transformer: Transformer,
     tokenizers: Tokenizers,
     text: str,
@@ -324,33 +325,55 @@ def trace_text(
     edit: Mapping[str, Edit] | None = None,
     kind: type[Trace] = Trace,
     rules: DecodingConfig = PAPER,
+    begin: Sequence[int] = (),
+    draft: Callable[[list[int]], list[int]] | None = None,
 ) -> Trace:
     """Answer a text, then run the model again on the text and the answer, all positions at once, and keep every value.
 
-    ``target`` gives the answer instead of letting the model find its own. ``edit`` replaces values by name or glob; a
-    tensor must have the value's shape or broadcast to it. The edit also acts while the model answers: there a function
-    sees the values of all positions so far at every step. It then acts again in the run that is kept. An edit under which
-    that run would choose other tokens is refused; it depends on chance or on which position is last. ``kind`` is the
-    class of the result. ``rules`` say how long an answer may be and what it may not contain.
+    This is the only way to a trace. ``target`` gives the answer instead of letting the model find its own, ``begin`` only
+    its first ids. ``edit`` replaces values by name or glob; a tensor must have the value's shape or broadcast to it. The
+    edit also acts while the model answers: there a function sees the values of all positions so far at every step. It
+    then acts again in the run that is kept. An edit under which that run would choose other tokens is refused; it depends
+    on chance or on which position is last. ``kind`` is the class of the result. ``rules`` say how long an answer may be
+    and what it may not contain. ``draft`` answers the ids of the text faster than this network, which corrects it.
     """
-    transformer = view_of(transformer)
+    transformer, edit = view_of(transformer), edit or {}
     _check(transformer, edit)
     tokenizers.source.check(text)
-    source_ids = _fitting(transformer, "text", tokenizers.source.encode(text))
-    if target is None:
-        answer_ids = [tokenizers.target.start, *_answer(transformer, tokenizers, source_ids, edit, rules)]
-    else:
-        tokenizers.target.check(target)
-        answer_ids = tokenizers.target.encode(target)
-        _fitting(transformer, "target", answer_ids[:-1])
-    result = kind(transformer, tokenizers, text, source_ids, answer_ids, edit, rules)
-    device = next(transformer.parameters()).device
-    source, read = (torch.tensor(ids, device=device) for ids in (result.source_ids, result.target_ids))
-    with at_rest(transformer), attached(transformer, result):
-        logits = transformer(source, read)  # (T, V)
-    if edit and target is None:
-        _check_choices(result, logits)
-    result.values["probabilities"] = logits.float().softmax(-1)
+    source = _fitting(transformer, "text", tokenizers.source.encode(text))
+    start, device, recording = tokenizers.target.start, next(transformer.parameters()).device, Recording(edit)
+    with at_rest(transformer):
+        with attached(transformer, recording):
+            memory = transformer.encode(torch.tensor(source, device=device))  # (S, D)
+
+        def read(ids: list[int]) -> Tensor:
+            """Read an answer, all positions at once, record every value and return the logits, (T, V)."""
+            with attached(transformer, recording):
+                return transformer.decode(torch.tensor([start, *ids[:-1]], device=device), memory)
+
+        def answer(begin: Sequence[int]) -> list[int]:
+            return _continued(transformer, tokenizers, source, memory, begin, edit, rules)
+
+        if target is not None:
+            tokenizers.target.check(target)
+            ids = tokenizers.target.encode(target)[1:]
+            _fitting(transformer, "target", ids)
+        else:
+            ids = draft(source) if draft and not begin and not edit else answer(begin)
+        logits = read(ids)
+        result = kind(transformer, tokenizers, text, source, [start, *ids], edit, rules)
+        if target is None and draft and not begin and not edit:
+            # Another engine rounds differently and may choose the other of two equally likely tokens. The trace must show
+            # the token that the recorded numbers choose.
+            said: list[int] = _ruled(result, logits).argmax(-1).tolist()
+            right = next((t for t, (own, its) in enumerate(zip(said, ids, strict=True)) if own != its), len(ids))
+            again = answer([*ids[:right], *said[right : right + 1]])
+            if again != ids:
+                logits = read(again)
+                result = kind(transformer, tokenizers, text, source, [start, *again], edit, rules)
+        if target is None and edit:
+            _check_choices(result, logits, len(begin))
+    result.values = {**recording.values, "probabilities": logits.float().softmax(-1)}
     return result
 
 
@@ -361,45 +384,38 @@ def _fitting(transformer: Transformer, what: str, ids: list[int]) -> list[int]:
     return ids
 
 
-def _answer(
+def _continued(
     transformer: Transformer,
     tokenizers: Tokenizers,
-    source_ids: list[int],
-    edit: Mapping[str, Edit] | None,
+    source: list[int],
+    memory: Tensor,
+    begin: Sequence[int],
+    edit: Mapping[str, Edit],
     rules: DecodingConfig,
 ) -> list[int]:
-    """Answer freely. With an edit, every step computes all positions, so that the edit sees what it sees in the trace."""
-    special = Special.of(tokenizers)
-    with at_rest(transformer):
-        if not edit:
-            return greedy_ids(transformer, [source_ids], special, rules.but(beam=1))[0]
-        device = next(transformer.parameters()).device
-        with attached(transformer, Recording(edit)):
-            memory = transformer.encode(torch.tensor(source_ids, device=device))
-            reader = WholeReader(transformer, memory)
-            limit = limits_of(transformer, [source_ids], device, rules)
-            return continued(reader, special, limit, rules=rules, source=source_ids)
+    """Answer greedily after a beginning. A recorder is attached only if there is an edit.
+
+    An edit that is not the same at every position gets all positions at each step, as in the run that is kept.
+    """
+    reader: Reader = reading(transformer, memory[None]) if everywhere(edit) else WholeReader(transformer, memory)
+    # One row is too little work to share between threads, above all on a busy machine.
+    with threads_of(1), attached(transformer, Recording(edit)) if edit else nullcontext():
+        limit = limits_of(transformer, [source], memory.device, rules)
+        return continued(reader, Special.of(tokenizers), limit, begin, rules, source)
 
 
-def ruled(
-    logits: Tensor,
-    transformer: Transformer,
-    tokenizers: Tokenizers,
-    source_ids: list[int],
-    answer: list[int],
-    rules: DecodingConfig,
-) -> Tensor:
+def _ruled(trace: Trace, logits: Tensor) -> Tensor:
     """Return the logits of an answer, (T, V), with −∞ for the tokens that the model's rules forbid at each step."""
-    rule = Rule(Special.of(tokenizers), rules.but(beam=1), logits.device)
-    limit = rules.limit(len(source_ids), transformer.config.max_length)
-    return rule.along(logits, answer, limit, source_ids)
+    rule = Rule(Special.of(trace.tokenizers), trace.rules.but(beam=1), logits.device)
+    limit = trace.rules.limit(len(trace.source_ids), trace.transformer.config.max_length)
+    return rule.along(logits, trace.output_ids, limit, trace.source_ids)
 
 
-def _check_choices(trace: Trace, logits: Tensor) -> None:
-    """Refuse an edit if the logits of the final run, (T, V), would choose another answer."""
-    logits = ruled(logits, trace.transformer, trace.tokenizers, trace.source_ids, trace.output_ids, trace.rules)
+def _check_choices(trace: Trace, logits: Tensor, forced: int) -> None:
+    """Refuse an edit if the logits of the final run, (T, V), would choose another answer after the forced ids."""
+    logits = _ruled(trace, logits)
     chosen = logits.gather(1, torch.tensor(trace.output_ids, device=logits.device)[:, None])[:, 0]  # (T,)
-    other = (logits.amax(-1) - chosen > TIE).nonzero()[:, 0].tolist()
+    other = [step for step in (logits.amax(-1) - chosen > TIE).nonzero()[:, 0].tolist() if step >= forced]
     if other:
         raise UserError(
             f"Under this edit the model answered {trace.output!r}. When it reads that answer under the same edit, it "

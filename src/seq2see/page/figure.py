@@ -8,7 +8,7 @@ from functools import cache
 from textwrap import dedent
 from typing import Any
 
-from seq2see.inspection.trace import trace_text
+from seq2see.inspection.trace import record
 from seq2see.kernels.layers import FreeEmbedding
 from seq2see.model.attention import MultiHeadAttention, written_attention
 from seq2see.model.decoder import Decoder
@@ -33,7 +33,7 @@ CODE: dict[str, list[tuple[Callable[..., Any], str]]] = {
     "encoder.norm": [(Encoder.forward, "self.norm(x)")],
     "decoder.norm": [(Decoder.forward, "self.norm(x)")],
     "linear": [(Transformer.decode, "self.output(x)")],
-    "softmax": [(trace_text, "softmax(-1)")],
+    "softmax": [(record, "softmax(-1)")],
 }
 LINES = 26  # the most lines of code shown
 

@@ -12,13 +12,13 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from seq2see.answering.answerer import Answerer
 from seq2see.answering.network import Network
-from seq2see.answering.texts import Texts
 from seq2see.config import Config, DecodingConfig
 from seq2see.documents import sentences
 from seq2see.files import plain_file
 from seq2see.inspection.glossary import GLOSSARY
-from seq2see.inspection.trace import trace_text
+from seq2see.inspection.trace import record
 from seq2see.kernels.ensemble import member_of
 from seq2see.model.transformer import Transformer
 from seq2see.page import STATIC, WORKER
@@ -63,7 +63,7 @@ class Model(Protocol):
         """The network and its engines."""
 
     @property
-    def texts(self) -> Texts:
+    def answerer(self) -> Answerer:
         """How texts are checked and prepared."""
 
 
@@ -85,8 +85,8 @@ def live_page(
     """
     shape = model.config.model
     weights = weights_in(model, bits or (32 if shape.parameters <= SMALL else 8), member)
-    model.texts.check(text)
-    trace = trace_text(weights.network, model.tokenizers, model.texts.folded(text), rules=model.config.decoding)
+    model.answerer.check(text)
+    trace = record(weights.network, model.tokenizers, model.answerer.folded(text), rules=model.config.decoding)
     description = describe_model(name, model.config, model.card, model.path)
     if shape.members > 1:
         description["ensemble"] = describe_ensemble(shape, member)

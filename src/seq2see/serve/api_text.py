@@ -3,33 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping
+from dataclasses import replace
 from functools import partial
-from typing import Any, Literal
+from typing import Any
 
 from pydantic import Field
 
-from seq2see.answering.translation import Translated, put_together, read, translate
+from seq2see.answering.answer import Answer
+from seq2see.answering.answerer import Answerer
+from seq2see.answering.options import Options
+from seq2see.answering.translation import Translated
 from seq2see.documents.formats import Document
 from seq2see.documents.runs import Sentence
-from seq2see.documents.terms import Glossary
 from seq2see.errors import UserError
 from seq2see.seq2seq import Seq2Seq
 from seq2see.serve.api_predict import READING, check_tags, cost_of, glossary_of
 from seq2see.serve.batching import Batcher, Busy, Client, Left, Limits
-from seq2see.serve.forms import Request_, Terms, in_json, known, message_of
+from seq2see.serve.forms import in_json, known, message_of, options_of, with_options
 from seq2see.serve.guard import Metrics
 
 FEW, MANY = 4, 128  # sentences that are translated together: few at first, for a fast start
 
 
-class TextRequest(Request_):
+class TextRequest(with_options("format", "glossary")):  # type: ignore[misc]
     """A text or a document to translate."""
 
     input: str = Field(description="The text.")
-    format: Literal["text", "html", "markdown", "srt", "po", "json"] = Field(
-        "text", description="The format of the text; only its words change."
-    )
-    glossary: Terms | None = Field(None, description="The translation of each term; a term with null stays as it is.")
 
 
 class Texts:
@@ -52,28 +51,24 @@ class Texts:
             raise UserError(f"The glossary may have at most {self.limits.listed:,} terms.")
         check_tags([request.input], request.format, self.limits)
         terms = await glossary_of(request.glossary, self.reading, client)
-        model = self.models[name]
-        if not request.input.strip():
-            model.texts.check(request.input)  # raises
-        reader = partial(_read, name, request.format)
+        options = options_of(request, terms, format=request.format or "text")
+        reader = partial(_read, name, self.models[name].answerer, options)
         cost = READING * len(request.input)
         ((first, sentences),) = await self.reading.do(object(), [request.input], reader, client, [cost])
-        return self._lines(name, first, sentences, terms, client)
+        return self._lines(name, first, sentences, replace(options, format="text"), client)  # sentences are alike
 
     async def _lines(
-        self, name: str, first: bytes, sentences: list[Sentence], terms: Glossary | None, client: Client
+        self, name: str, first: bytes, sentences: list[Sentence], options: Options, client: Client
     ) -> AsyncIterator[bytes]:
         yield first
-        model = self.models[name]
-        rules = model.config.decoding
-        key = (name, rules, True, None if terms is None else tuple(terms.terms.items()))
-        work = partial(translate, texts=model.texts, rules=rules, glossary=terms, probabilities=True)
+        answerer = self.models[name].answerer
+        work = partial(answerer.searched, options=options)
         at, count = 0, FEW
         while at < len(sentences):
             some = sentences[at : at + count]
-            costs = [cost_of(model, rules, len(one.text) // 2) for one in some]
+            costs = [cost_of(answerer.config, answerer.config.decoding, len(one.text) // 2) for one in some]
             try:
-                found = await self.batcher.do(key, some, work, client, costs)
+                found = await self.batcher.do((name, options), some, work, client, costs)
             except Left:
                 return
             except (UserError, Busy, TimeoutError) as error:
@@ -82,25 +77,27 @@ class Texts:
             refused = sum(one.error is not None for one in found)
             self.metrics.inputs["refused"] += refused
             self.metrics.inputs["answered"] += len(found) - refused
-            shown = [_shown(sentence, one, terms) for sentence, one in zip(some, found, strict=True)]
+            shown = [_shown(answerer, sentence, one, options) for sentence, one in zip(some, found, strict=True)]
             yield in_json({"sentences": shown}) + b"\n"
             at, count = at + len(some), min(2 * count, MANY)
 
 
-def _read(name: str, form: str, texts: list[str]) -> list[tuple[bytes, list[Sentence]]]:
+def _read(name: str, answerer: Answerer, options: Options, texts: list[str]) -> list[tuple[bytes, list[Sentence]]]:
     """Read a document; return the first line of the answer, and the sentences."""
-    document = read(texts[0], form)
+    document = answerer.reading(texts[0], options)
+    if not isinstance(document, Document):
+        raise UserError(str(document.error if isinstance(document, Answer) else ""))
     parts = [part if isinstance(part, str) else {"source": part.text} for part in document.parts]
     return [(in_json({"model": name, "parts": parts, "notes": document.notes}) + b"\n", document.sentences)]
 
 
-def _shown(sentence: Sentence, found: Translated, terms: Glossary | None) -> dict[str, Any]:
+def _shown(answerer: Answerer, sentence: Sentence, found: Translated, options: Options) -> dict[str, Any]:
     """Describe the result of a sentence; ``parts`` holds what the model read and wrote."""
     if found.error is not None:
         return {"output": found.text, "error": found.error}
-    answer = put_together(sentence.text, Document([sentence]), [found])
+    [answer] = answerer.joined([sentence.text], [Document([sentence])], [found], options)
     shown: dict[str, Any] = {"output": found.text, "finished": answer.finished}
     shown["parts"] = [{"read": part.read.text, "ids": part.reply.ids} for part in found.parts]
     known = {"confidence": answer.confidence, "remark": answer.remark, "repairs": answer.repairs or None}
-    known["terms"] = None if terms is None else len(terms.found(sentence.text))
+    known["terms"] = None if options.terms is None else len(options.terms.found(sentence.text))
     return shown | {name: value for name, value in known.items() if value is not None}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
 from functools import cached_property
 from math import prod
 from typing import Annotated, Any, Literal
@@ -12,29 +11,16 @@ import torch
 from pydantic import ConfigDict, Field
 from torch import Tensor
 
+from seq2see.answering.options import Options
 from seq2see.answering.translation import BEAM
 from seq2see.config import ModelConfig
 from seq2see.decoding.cpu import threads_of, without_onednn
-from seq2see.decoding.engines import SMALL, Engine
-from seq2see.decoding.readers import Reader, WholeReader, reading
-from seq2see.decoding.search import Special, continued, limits_of
+from seq2see.decoding.engines import SMALL
 from seq2see.documents.terms import Glossary
 from seq2see.errors import InputError, UserError
 from seq2see.inspection.glossary import entry_of
 from seq2see.inspection.tables import Head, attention_name, muting
-from seq2see.inspection.trace import (
-    Edit,
-    Recording,
-    TakeOver,
-    Trace,
-    all_of,
-    attached,
-    everywhere,
-    globbed,
-    names_of,
-    ruled,
-    view_of,
-)
+from seq2see.inspection.trace import Edit, TakeOver, Trace, all_of, globbed, names_of, record, view_of
 from seq2see.kernels.ensemble import member_of
 from seq2see.model.transformer import Transformer
 from seq2see.page.describe import describe, describe_ensemble
@@ -153,7 +139,7 @@ class Tracer:
         tokens: float = sum(s + 4 * t for s, t in [*runs, (source, target)])
         tokens += (local + (request.beam if request.beam > 1 else 0)) * steps
         work: float = config.parameters * tokens
-        together = cost_of(self.model, rules, len(request.input))
+        together = cost_of(self.model.config, rules, len(request.input))
         work += together if config.members > 1 else 0
         work += together * MOST_SEARCHES * BEAM if request.glossary is not None else 0
         check_work(work, self.limits)
@@ -161,9 +147,9 @@ class Tracer:
 
     def _lengths(self, text: str, anyway: bool, forced: int) -> tuple[int, int]:
         """Return the tokens of a text and the most tokens of its answer."""
-        self.model.texts.check(text, anyway)
+        self.model.answerer.check(text, anyway)
         config = self.model.config
-        source = len(self.model.tokenizers.source.encode(self.model.texts.read(text)))
+        source = len(self.model.tokenizers.source.encode(self.model.answerer.read(text)))
         return source, max(forced, config.decoding.limit(source, config.model.max_length))
 
     def _check_answer(self, request: TraceRequest, source: int, target: int) -> None:
@@ -194,8 +180,8 @@ class Tracer:
         drawn: Drawn | None = None,
     ) -> Trace:
         """Answer a text greedily, after a forced beginning, with muted heads, values of other runs and a drawn row."""
-        self.model.texts.check(text, anyway)
-        text = self.model.texts.read(text)
+        self.model.answerer.check(text, anyway)
+        text = self.model.answerer.read(text)
         self._check_prefix(prefix)
         if self.last is not None:
             forced, edits, last = self.last
@@ -220,7 +206,7 @@ class Tracer:
             if patch.name not in self.names or patch.name == "probabilities":
                 raise InputError(f"There is no value {patch.name!r} to copy: `seq2see trace TEXT` lists all names.")
             if patch.input not in others:
-                others[patch.input] = self._new(self.model.texts.read(patch.input), (), {})
+                others[patch.input] = self._new(self.model.answerer.read(patch.input), (), {})
             places = (None if place < 0 else place for place in (patch.head, patch.row, patch.col, patch.fromRow))
             taken = TakeOver(others[patch.input][patch.name], patch.name, *places)
             found.setdefault(patch.name, []).append(taken)
@@ -240,60 +226,15 @@ class Tracer:
             )
         return torch.tensor(drawn.shares)
 
-    @torch.inference_mode()
     def _new(self, text: str, prefix: Sequence[int], edit: Mapping[str, Edit]) -> Trace:
-        transformer, tokenizers, rules = self.network, self.model.tokenizers, self.model.config.decoding
-        source_ids = tokenizers.source.encode(text)
-        engine = None if prefix or edit else self._faster()
-        recording = Recording(edit)
-        with attached(transformer, recording):
-            memory = transformer.encode(torch.tensor(source_ids))  # (S, D)
-        ids = (
-            self._continued(source_ids, memory, prefix, edit)
-            if engine is None
-            else engine.ids([source_ids], rules.but(beam=1))[0]
-        )
-        logits = self._read(ids, memory, recording)
-        if engine is not None:
-            # Another engine rounds differently and may choose the other of two equally likely tokens. The page must show
-            # the token that the recorded numbers choose.
-            allowed = ruled(logits, transformer, tokenizers, source_ids, ids, rules)
-            said: list[int] = allowed.argmax(-1).tolist()
-            right = next((t for t, (own, its) in enumerate(zip(said, ids, strict=True)) if own != its), len(ids))
-            again = self._continued(source_ids, memory, [*ids[:right], *said[right : right + 1]], edit)
-            if again != ids:
-                ids = again
-                logits = self._read(ids, memory, recording)
-        answer_ids = [tokenizers.target.start, *ids]
-        traced = Trace(transformer, tokenizers, text, source_ids, answer_ids, edit, rules)
-        traced.values = {**recording.values, "probabilities": logits.float().softmax(-1)}
-        return traced
+        # For one input the engine may be torch, which is the slower one here, so two are asked for.
+        tokenizers, rules, engine = self.model.tokenizers, self.model.config.decoding, self.model.network.engine_for(2)
 
-    def _faster(self) -> Engine | None:
-        """Return the engine that drafts the answer, or None if the network itself answers.
+        def draft(source: list[int]) -> list[int]:
+            return engine.ids([source], rules.but(beam=1))[0]
 
-        For one input the engine may be torch, which is the slower one here, so two are asked for.
-        """
-        engine = self.model.network.engine_for(2)
-        return None if engine.name == "torch, float32" else engine
-
-    def _read(self, ids: list[int], memory: Tensor, recording: Recording) -> Tensor:
-        """Run the decoder on an answer, all positions at once, record every value and return the logits, (T, V)."""
-        with attached(self.network, recording):
-            read = torch.tensor([self.model.tokenizers.target.start, *ids[:-1]])
-            return self.network.decode(read, memory)
-
-    def _continued(
-        self, source_ids: list[int], memory: Tensor, prefix: Sequence[int], edit: Mapping[str, Edit]
-    ) -> list[int]:
-        """Answer greedily after a beginning. A recorder is attached only if there is an edit."""
-        tokenizers, rules = self.model.tokenizers, self.model.config.decoding
-        special = Special.of(tokenizers)
-        reader: Reader = reading(self.network, memory[None]) if everywhere(edit) else WholeReader(self.network, memory)
-        # One row is too little work to share between threads, above all on a busy machine.
-        with threads_of(1), attached(self.network, Recording(edit)) if edit else nullcontext():
-            limit = limits_of(self.network, [source_ids], rules=rules)
-            return continued(reader, special, limit, prefix, rules, source_ids)
+        faster = None if engine.name == "torch, float32" else draft
+        return record(self.network, tokenizers, text, None, edit, rules=rules, begin=prefix, draft=faster)
 
     def _check_prefix(self, prefix: Sequence[int]) -> None:
         target, longest = self.model.tokenizers.target, self.model.config.model.max_length
@@ -328,15 +269,15 @@ def describe_trace(tracer: Tracer, request: TraceRequest) -> dict[str, Any]:
     if config.model.members > 1:
         answer = None
         if not is_edited:  # the answer is the member's own: all members together may give another one
-            [answer] = tracer.model.texts.search([text], config.decoding)
+            [answer] = tracer.model.answerer.answer([text], Options(whole=True))
             found |= {} if answer.remark is None else {"remark": answer.remark}
         found["ensemble"] = describe_ensemble(config.model, request.member, answer)
     elif not is_edited:  # the answer is the model's own
         values = [one["log_probability"] for one in found["steps"]]
-        sure, remark = tracer.model.texts.judged(text, values, found["finished"])
+        sure, remark = tracer.model.answerer.judged(text, values, found["finished"])
         found |= {} if sure is None else {"confidence": sure}
         found |= {} if remark is None else {"remark": remark}
-    if request.anyway and (why := tracer.model.texts.unfit(text)):
+    if request.anyway and (why := tracer.model.answerer.unfit(text)):
         found["unfit"] = why
     if request.patches:
         found["patches"] = [patch.model_dump() for patch in request.patches]

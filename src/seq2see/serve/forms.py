@@ -9,9 +9,20 @@ from typing import Annotated, Any, TypeVar, get_type_hints
 from fastapi import Request
 from fastapi.responses import JSONResponse, Response
 from fastapi.routing import APIRoute
-from pydantic import BaseModel, BeforeValidator, ConfigDict, FailFast, Field, ValidationError, model_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    FailFast,
+    Field,
+    ValidationError,
+    create_model,
+    model_validator,
+)
 from pydantic_core import PydanticCustomError, from_json, to_json
 
+from seq2see.answering.options import HTTP, Options, declared, named_for
+from seq2see.documents.terms import Glossary
 from seq2see.errors import FullMemoryError, UserError
 from seq2see.serve.batching import Busy, Limits
 from seq2see.serve.guard import refusal
@@ -64,6 +75,29 @@ def _terms(given: Any) -> Any:
 
 #: The translation of each term.
 Terms = Annotated[dict[str, str | None], BeforeValidator(_terms)]
+
+
+#: How a request gives the options whose type is another one in Python.
+IN_JSON: dict[str, Any] = {"only": Annotated[list[str], Hasty()] | None, "glossary": Terms | None}
+
+
+def with_options(*names: str) -> Any:
+    """Return a form that has these options of an answer, as they are declared."""
+    types, defaults = get_type_hints(Options, localns={"Automaton": object}), Options.__dataclass_fields__
+    found: dict[str, Any] = {}
+    for name in names:
+        told = declared(name)
+        bounds: dict[str, Any] = {} if told.least is None else {"ge": told.least, "le": told.most}
+        extra: Any = {"enum": [*told.choices]} if told.choices else None
+        field = Field(defaults[name].default, description=told.help, json_schema_extra=extra, **bounds)
+        found[name] = (IN_JSON.get(name, types[name]), field)
+    return create_model("WithOptions", __base__=Request_, **found)
+
+
+def options_of(request: Form, glossary: Glossary | None = None, **more: Any) -> Options:
+    """Return the options of an answer that a request has; its glossary is read beside the event loop."""
+    given = {name: getattr(request, name) for name in named_for(HTTP) if name in type(request).model_fields}
+    return Options(**{**given, "glossary": glossary, **more})
 
 
 class Refusal(BaseModel):

@@ -19,7 +19,7 @@ from calendar import monthrange
 from functools import cache
 from pathlib import Path
 
-from seq2see.errors import InputError, UserError, shown
+from seq2see.errors import InputError, shown
 from seq2see.tokenizers.folding import without_accents
 
 ORDERS = ("day", "month")
@@ -74,13 +74,6 @@ def check(text: str) -> None:
         raise InputError("The line is empty: a date was expected, such as 5 January 1845.")
     if len(text) > LONGEST:
         raise InputError(f"{shown(text)} is too long for a date: at most {LONGEST} characters are read.")
-
-
-def known(order: str | None) -> str | None:
-    """Check an order of day and month, and return it."""
-    if order is not None and order not in ORDERS:
-        raise UserError(f"`order` is {order!r}: 'day' or 'month' was expected, whichever is written first.")
-    return order
 
 
 def read(text: str, answer: str, order: str | None = None) -> str:

@@ -107,7 +107,7 @@ class TrainingJob:
         model = Seq2Seq(trainer.config, trainer.tokenizers, network, device=setup.device)
         rules = trainer.config.decoding
         if rules.sentences and "repairs" not in self.options.decoding:
-            rules = rules.but(repairs=proven(model.texts, setup.validation, rules))
+            rules = rules.but(repairs=proven(model.answerer, setup.validation, rules))
             model.config = trainer.config = replace(trainer.config, decoding=rules)
         scores = model.evaluate(setup.test)
         confidence, complete = self._calibrated()

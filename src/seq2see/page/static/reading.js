@@ -1,5 +1,5 @@
 /**
- * How a text is prepared for a model, and which texts a model was made for: the rules of answering/texts.py. A text that is
+ * How a text is prepared for a model, and which texts a model was made for: the rules of answering/answerer.py. A text that is
  * refused may be shown to the model all the same.
  */
 

@@ -1,17 +1,24 @@
-"""Texts to answers: what a model reads of a text, the search for its answer, and how sure the answer is."""
+"""The only way from texts to answers: Python, the command, the server, documents and the tracer all go it.
+
+A text is read, its parts are searched together with those of other texts, and its answer is put together.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import logging
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
+from itertools import chain, repeat
 from math import exp
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, Union, cast
 
-from seq2see.answering.answer import Alternative, Answer, Token
+from seq2see import machine
+from seq2see.answering.answer import Alternative, Answer, NoText, Token, as_date, or_withheld
 from seq2see.answering.network import Network
 from seq2see.answering.options import Options
 from seq2see.config import Config, DecodingConfig
 from seq2see.decoding.engines import Engine
-from seq2see.decoding.hypothesis import Hypothesis, Phrase
+from seq2see.decoding.hypothesis import Hypothesis
 from seq2see.errors import InputError, UserError, shown
 from seq2see.evaluation.confidence import Confidence
 from seq2see.storage.folder import Tokenizers
@@ -21,9 +28,10 @@ from seq2see.tokenizers.symbols import FEATURE, joined
 from seq2see.tokenizers.tokenizer import Tokenizer, fold
 
 if TYPE_CHECKING:
-    from seq2see.decoding.allowed import Automaton
-    from seq2see.evaluation.evaluate import Pair
-    from seq2see.inspection.alignment import Alignment
+    from seq2see.answering.links import Span
+    from seq2see.decoding.allowed import Automata, Automaton
+    from seq2see.decoding.hypothesis import Phrase
+    from seq2see.documents.formats import Document
 
 #: Texts that the library encodes together, on all cores. Another thread that decodes meanwhile waits for all of them.
 ENCODED_AT_ONCE = 1024
@@ -32,27 +40,144 @@ NO_ANSWER = (
     "under [decoding] in the model's config.toml."
 )
 LONGEST_TEXT = 1_000_000  # characters; a longer text is refused unread
+ENOUGH_FITTED = 500  # a calibration with fewer pairs gives a warning
+MANY = 256  # number of texts from which garbage collection is slow
+WINDOW = 8192  # inputs in memory at a time, sorted by length
+#: The same on a GPU, which answers hundreds together: of more inputs, those that are answered together differ less in
+#: length (benchmarks/README.md has the figures).
+WINDOW_OF_A_GPU = 4 * WINDOW
+#: The same for a large model on a CPU, from ``d_model`` LARGE on: its answers are on the disk, where --resume finds them,
+#: and on the progress bar after half a minute. 1,536 news took 7 % more CPU time by 512.
+SHORT, LARGE = 2048, 256
+HELD = 2**24  # characters of inputs in memory at a time
 MOST_TOKENS = 200  # tokens; a longer sentence is cut after a clause, since models learn from shorter ones
 
 #: The checks of a task on its inputs, beyond their characters.
 CHECKS: dict[str, Callable[[str], None]] = {"dates": dates.check, "human-dates": human_dates.check}
 
-Span = tuple[int, int]
 Input = str | Sequence[str] | Mapping[str, str]  # a text, or a word and its features
+Reading = Union["Document", str, Answer]  # sentences, or a text that is not split, or why it is refused
 
 
-class Texts:
-    """What a model reads and writes."""
+class Answerer:
+    """Answers texts: ``answer`` does all of it, and the server calls its three steps one by one.
+
+    The steps are ``reading`` (of each text), ``searched`` (the parts of many texts together) and ``joined``.
+    """
 
     def __init__(self, config: Config, tokenizers: Tokenizers, network: Network, confidence: Confidence | None) -> None:
         self.config, self.tokenizers, self.network, self.confidence = config, tokenizers, network, confidence
         self._language: str | None = None  # that the model reads, found at first use; empty if unknown
-        self._allowed: tuple[Options, Automaton] | None = None  # the last constraints and their automaton
+        self._automata: Automata | None = None
 
     @property
     def target(self) -> Tokenizer:
         """How answers are cut."""
         return self.tokenizers.target
+
+    # --- the pipeline ---
+
+    def answer(self, inputs: Iterable[Input], options: Options) -> Iterator[Answer]:
+        """Answer texts in order, some thousands together. A text that is refused has an ``error``."""
+        return chain.from_iterable(self.windows(inputs, options))
+
+    def windows(self, inputs: Iterable[Input], options: Options) -> Iterator[list[Answer]]:
+        """Return the answers in lists. While a GPU searches, the next texts are tokenized and the last answers made."""
+        self.check_options(options)
+
+        def answered(window: list[str]) -> list[Answer]:
+            with machine.uncollected() if len(window) > MANY else nullcontext():
+                return self._answered(window, options)
+
+        if not self.network.on_gpu:
+            return map(answered, self._cut(inputs))
+        beam = options.rules(self.config.decoding).beam
+        self.network.engine_for(WINDOW, beam, options.n_best, options.is_constrained)  # made before threads use it
+        return (answers for _, answers in machine.ahead(answered, self._cut(inputs)))
+
+    def _cut(self, inputs: Iterable[Input]) -> Iterator[list[str]]:
+        """Cut inputs into windows, limited in number and characters. A GPU waits for the first ones, which are small."""
+        on_gpu, large = self.network.on_gpu, self.config.model.d_model >= LARGE
+        most = WINDOW_OF_A_GPU if on_gpu else SHORT if large else WINDOW
+        window, size, room = list[str](), 0, max(1, most // 8) if on_gpu else most
+        for text in map(self.text_of, inputs):
+            window.append(text)
+            size += len(text) if isinstance(text, str) else 0
+            if len(window) == room or size >= HELD:
+                yield window
+                window, size, room = [], 0, min(2 * room, most)
+        if window:
+            yield window
+
+    def _answered(self, texts: list[str], options: Options) -> list[Answer]:
+        readings = [self.reading(text, options) for text in texts] if self.splits(options) else texts
+        return self.joined(texts, readings, self.searched(parts_of(readings), options), options)
+
+    def check_options(self, options: Options) -> None:
+        """Refuse options that do not apply to this model."""
+        if options.order is not None and self.config.task != "human-dates":
+            raise UserError(
+                f"`order` is for dates that people write, but the task of this model is {self.config.task}."
+            )
+        least = options.min_confidence
+        if least is not None and self.confidence is None:
+            raise UserError(
+                f"`min_confidence` is {least}, but the confidence of this model is not "
+                "fitted: `seq2see calibrate` fits it on pairs that were not in the training."
+            )
+        if (
+            least and self.confidence is not None and self.confidence.fitted_on < ENOUGH_FITTED
+        ):  # above 0 is every answer
+            logging.getLogger("seq2see").warning(
+                "The confidence of this model was fitted on only %d pairs: fewer of the answers above %g may be right. "
+                "`seq2see calibrate` fits it on more.", self.confidence.fitted_on, least,
+            )  # fmt: skip
+
+    def splits(self, options: Options) -> bool:
+        """Whether texts are answered sentence by sentence, as documents."""
+        plain = options.whole or options.n_best > 1 or options.is_constrained
+        by_sentences = self.config.decoding.sentences and not plain
+        return by_sentences or options.format is not None or options.terms is not None
+
+    def reading(self, text: str, options: Options) -> Reading:
+        """Read a text: as a document whose sentences are searched, as itself, or as an answer that refuses it."""
+        if not self.splits(options):
+            return text
+        from seq2see.answering import translation
+
+        try:
+            if not isinstance(text, str) or not text.strip():
+                self.check(text)  # raises
+            return translation.read(text if options.format else text.strip(), options.format or "text")
+        except UserError as error:
+            if not isinstance(text, str):
+                raise
+            return Answer(text, None, error=str(error))
+
+    def searched(self, parts: Sequence[Any], options: Options) -> list[Any]:
+        """Search for the answers to the sentences of documents, or to texts that are not split."""
+        rules = options.rules(self.config.decoding)
+        sure = options.probabilities or options.min_confidence is not None
+        if self.splits(options):
+            from seq2see.answering.translation import translate
+
+            return translate(parts, self, rules, options.terms, sure)
+        return self.search(parts, rules, options.n_best, sure, self.allowed(options))
+
+    def joined(
+        self, texts: Sequence[str], readings: Sequence[Reading], found: Sequence[Any], options: Options
+    ) -> list[Answer]:
+        """Put the answers to texts together, as they were read, and read them as their task does."""
+        if self.splits(options):
+            from seq2see.answering.translation import put_together
+
+            found = put_together(texts, readings, found)
+        elif len(found) < len(texts):
+            remaining = iter(found)
+            found = [one if isinstance(one, Answer) else next(remaining) for one in readings]
+        if self.config.task == "human-dates":
+            found = [as_date(answer, options.order) for answer in found]
+        return [*map(or_withheld, found, repeat(options.min_confidence))]
 
     # --- reading ---
 
@@ -87,10 +212,15 @@ class Texts:
     def read(self, text: str) -> str:
         """Return a text as the model reads it: folded, with unknown characters replaced by similar known ones.
 
-        A model of small letters reads ``Café`` as ``cafe``.
+        A model of small letters reads ``Café`` as ``cafe``. What is done to a text before the search belongs here;
+        what is done to its answer after it, in ``written``.
         """
         text = self.folded(text)
         return text if self.config.task in CHECKS else fold_unknown(self.tokenizers.source, text)
+
+    def written(self, texts: Sequence[str], rows: Sequence[list[int]]) -> list[str]:
+        """Return the answers to texts by their ids."""
+        return self.target.decode_batch(rows)
 
     def check(self, text: str, anyway: bool = False) -> None:
         """Raise an InputError with the reason if the model cannot take this text.
@@ -118,7 +248,7 @@ class Texts:
             CHECKS[self.config.task](text)
         read = self.read(text)
         if not read.strip():
-            raise InputError("The line is empty: a text was expected.")
+            raise InputError(text.reason if isinstance(text, NoText) else "The line is empty: a text was expected.")
         try:
             self.tokenizers.source.check(read)
         except InputError as error:
@@ -190,41 +320,34 @@ class Texts:
     # --- searching ---
 
     def allowed(self, options: Options) -> Automaton | None:
-        """Return the automaton of the allowed answers. The last one is kept for requests with the same constraints."""
+        """Return the automaton of the allowed answers. Those of the last constraints are kept."""
         if not options.is_constrained:
             return None
         from seq2see.decoding import allowed
 
         if isinstance(options.only, allowed.Automaton):
             return options.only
-        last = self._allowed
-        if last is not None and _constraints(last[0]) == _constraints(options):
-            return last[1]
-        if options.only is not None:
-            made = allowed.one_of(list(dict.fromkeys(map(self.folded, options.only))), self.target)
-        elif options.pattern is not None:
-            made = allowed.matching(options.pattern, self.target)
-        else:
-            made = allowed.beginning(str(options.prefix), self.target)
-        self._allowed = options, made
-        return made
+        self._automata = self._automata or allowed.Automata(self.target)
+        only = None if options.only is None else tuple(map(self.folded, options.only))
+        return self._automata.of(only, options.pattern, options.prefix)
 
-    def answer(
-        self,
-        texts: Sequence[str],
-        rules: DecodingConfig,
-        phrases: list[list[Phrase]] | None = None,
-        probabilities: bool = True,
+    def replies(
+        self, texts: Sequence[str], rules: DecodingConfig, phrases: list[list[Phrase]] | None, probabilities: bool
     ) -> list[Answer]:
-        """Answer unsplit texts; each answer must contain the given phrases."""
-        automaton = None
-        if phrases is not None:
-            from seq2see.decoding import allowed
+        """Search for the answers to single sentences; each answer must contain the given phrases."""
+        if phrases is None:
+            return self.search(texts, rules, 1, probabilities)
+        from seq2see.decoding.allowed import holding
 
-            most = self.config.model.max_length - 1
-            most = most if rules.max_length is None else min(most, rules.max_length)
-            automaton = allowed.holding(phrases, self.target.end, most)
-        return self.search(texts, rules, 1, probabilities, automaton)
+        most = self.config.model.max_length - 1
+        most = most if rules.max_length is None else min(most, rules.max_length)
+        return self.search(texts, rules, 1, probabilities, holding(phrases, self.target.end, most))
+
+    def links(self, pairs: list[tuple[str, str]]) -> list[list[tuple[Span, Span]]]:
+        """Return which span of a text each span of its answer comes from."""
+        from seq2see.answering.links import links
+
+        return links(self, pairs)
 
     def search(
         self,
@@ -249,7 +372,7 @@ class Texts:
         def best(engine: Engine, rows: list[int]) -> tuple[list[list[int]], list[str]]:
             sources, allowed = given(rows)
             found = engine.ids(sources, rules, allowed)
-            return found, self.tokenizers.target.decode_batch(found)
+            return found, self.written([texts[row] for row in rows], found)
 
         def several(engine: Engine, rows: list[int]) -> list[list[Hypothesis]]:
             sources, allowed = given(rows)
@@ -336,12 +459,14 @@ class Texts:
         target, best = self.tokenizers.target, hypotheses[0]
         sure, remark = self.judged(text, best.log_probabilities, best.finished, length)
         tokens = zip(target.tokens(best.ids), best.log_probabilities, strict=True)
+        outputs = self.written([text] * len(hypotheses), [one.ids for one in hypotheses])
+        others = zip(outputs[1:], hypotheses[1:], strict=True)
         return Answer(
             input=text,
-            output=target.decode(best.ids),
+            output=outputs[0],
             log_probability=best.log_probability,
             tokens=[Token(token, exp(value)) for token, value in tokens],
-            alternatives=[Alternative(target.decode(h.ids), h.log_probability, h.score) for h in hypotheses[1:]],
+            alternatives=[Alternative(output, one.log_probability, one.score) for output, one in others],
             ids=best.ids,
             finished=best.finished,
             confidence=sure,
@@ -356,59 +481,11 @@ class Texts:
         length = dates.RAW_LENGTH if self.config.task == "dates" else 0
         return self.tokenizers.target.raw([self.tokenizers.target.start, *answer.ids], length)
 
-    # --- alignment ---
 
-    def links(self, pairs: list[tuple[str, str]]) -> list[list[tuple[Span, Span]]]:
-        """Return which span of a text each span of its answer comes from.
-
-        A nonsensical answer may be too long to be read again; it has no links.
-        """
-        good = [number for number, pair in enumerate(pairs) if self._can_align(pair)]
-        found = dict(zip(good, self.align([pairs[number] for number in good]), strict=True))
-        return [
-            [(link.source_span, link.target_span) for link in found[number].links] if number in found else []
-            for number in range(len(pairs))
-        ]
-
-    def _can_align(self, pair: Pair) -> bool:
-        from seq2see.data.pairs import tidied
-        from seq2see.evaluation.evaluate import check_pair
-
-        try:
-            check_pair(self.config.model, self.tokenizers, tidied([pair], self.folded)[0])
-        except UserError:
-            return False
-        return True
-
-    def align(self, pairs: Iterable[Pair | Answer]) -> list[Alignment]:
-        """Return which word of its source each word of a target comes from, by cross-attention, with their positions.
-
-        Positions are those in the texts as the model reads them (``folded``).
-        """
-        from seq2see.data.pairs import tidied
-        from seq2see.evaluation.evaluate import check_pair
-        from seq2see.inspection.alignment import align
-
-        sources, targets = [], []
-        for number, pair in enumerate(pairs, 1):
-            if isinstance(pair, Answer):
-                if pair.error is not None:
-                    raise UserError(f"Answer {number:,} cannot be aligned, since there is none: {pair.error}")
-                if pair.parts or not pair.ids:
-                    pair = (pair.input, str(pair.output))
-                else:
-                    sources.append(self.read(pair.input))
-                    targets.append([self.tokenizers.target.start, *pair.ids])
-            if not isinstance(pair, Answer):
-                ((source, target),) = tidied([pair], self.folded, number)
-                check_pair(self.config.model, self.tokenizers, (source, target), number)
-                sources.append(source)
-                targets.append(self.tokenizers.target.encode(target))
-        return align(self.network.inner(), self.tokenizers, sources, targets)
-
-
-def _constraints(options: Options) -> tuple[object, ...]:
-    return options.only, options.pattern, options.prefix
+def parts_of(readings: Sequence[Reading]) -> list[Any]:
+    """Return the parts of texts that are searched together: their sentences, or the texts themselves."""
+    some = [one for one in readings if not isinstance(one, Answer)]
+    return [part for one in some for part in (one.sentences if hasattr(one, "sentences") else (one,))]
 
 
 def check_unicode(text: str) -> None:

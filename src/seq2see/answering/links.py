@@ -1,0 +1,62 @@
+"""Which words of an answer come from which words of its text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from seq2see.answering.answer import Answer
+from seq2see.data.pairs import tidied
+from seq2see.errors import UserError
+from seq2see.evaluation.evaluate import Pair, check_pair
+from seq2see.inspection.alignment import Alignment
+from seq2see.inspection.alignment import align as alignments
+
+if TYPE_CHECKING:
+    from seq2see.answering.answerer import Answerer
+
+Span = tuple[int, int]
+
+
+def links(answerer: Answerer, pairs: list[tuple[str, str]]) -> list[list[tuple[Span, Span]]]:
+    """Return which span of a text each span of its answer comes from.
+
+    A nonsensical answer may be too long to be read again; it has no links.
+    """
+    good = [number for number, pair in enumerate(pairs) if _can_align(answerer, pair)]
+    found = dict(zip(good, align(answerer, [pairs[number] for number in good]), strict=True))
+    return [
+        [(link.source_span, link.target_span) for link in found[number].links] if number in found else []
+        for number in range(len(pairs))
+    ]
+
+
+def _can_align(answerer: Answerer, pair: Pair) -> bool:
+    try:
+        check_pair(answerer.config.model, answerer.tokenizers, tidied([pair], answerer.folded)[0])
+    except UserError:
+        return False
+    return True
+
+
+def align(answerer: Answerer, pairs: Iterable[Pair | Answer]) -> list[Alignment]:
+    """Return which word of its source each word of a target comes from, by cross-attention, with their positions.
+
+    Positions are those in the texts as the model reads them (``folded``).
+    """
+    sources, targets = [], []
+    for number, pair in enumerate(pairs, 1):
+        if isinstance(pair, Answer):
+            if pair.error is not None:
+                raise UserError(f"Answer {number:,} cannot be aligned, since there is none: {pair.error}")
+            if pair.parts or not pair.ids:
+                pair = (pair.input, str(pair.output))
+            else:
+                sources.append(answerer.read(pair.input))
+                targets.append([answerer.tokenizers.target.start, *pair.ids])
+        if not isinstance(pair, Answer):
+            ((source, target),) = tidied([pair], answerer.folded, number)
+            check_pair(answerer.config.model, answerer.tokenizers, (source, target), number)
+            sources.append(source)
+            targets.append(answerer.tokenizers.target.encode(target))
+    return alignments(answerer.network.inner(), answerer.tokenizers, sources, targets)
