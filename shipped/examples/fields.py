@@ -133,9 +133,11 @@ def name(r: Random) -> Field:
         title = pick(q, titles) if random() < titled else ""
         return title, first, middle, last, pick(q, SUFFIXES) if random() < suffixed else ""
 
+    mixed = r.random() < 0.08  # rows in both orders
+
     def show(v: tuple[str, str, str, str, str]) -> str:
         title, first, middle, last, suffix = v
-        if order == "l,f":
+        if order == "l,f" or (mixed and len(last) % 2):
             whole = f"{last}, {title + ' ' if title else ''}{first}{' ' + middle if middle else ''}"
         elif order == "lf":
             whole = f"{last} {first}{' ' + middle if middle else ''}"
@@ -779,8 +781,8 @@ def listing(r: Random) -> Field:
         if x < 0.93:
             return lambda v: f"{v[0]}{other}{v[-1]}"
         if kind.name == "number":
-            how = pick(r, (max, min, lambda some: sum(some)))
-            return lambda v: str(how([int(t) for t in v])) if all(t.isdigit() for t in v) else None
+            how: int = pick(r, (0, 1, 2))
+            return lambda v: str((max, min, sum)[how](map(int, v))) if all(t.isdigit() for t in v) else None
         return pick(r, (lambda v: max(v, key=len), lambda v: min(v), lambda v: other.join(dict.fromkeys(v))))
 
     return Field("list", draw, lambda v: open_ + sep.join(v) + close, view)
@@ -952,8 +954,105 @@ def melody(r: Random) -> Field:
     return Field("notes", draw, lambda v: sep.join([NOTES[n] + e for n, e in v]), view)
 
 
+def nested(r: Random) -> Field:
+    """Lists within a list."""
+    kind = pick(r, (word, integer, word, code))(r)
+    outer, inner, open_, close = pick(
+        r,
+        (
+            ("; ", ", ", "", ""), (", ", ", ", "{", "}"), (", ", ", ", "(", ")"), (", ", ", ", "[", "]"), ("|", ",", "", ""),
+            (" / ", " ", "", ""), ("\n", "\t", "", ""), (" - ", ", ", "", ""),
+        ),
+    )  # fmt: skip
+    around = open_ != "" and r.random() < 0.6
+    groups, width = between(r, 1, 3), between(r, 1, 3)
+
+    def draw(q: Random) -> list[list[str]]:
+        return [
+            [kind.show(kind.draw(q)) for _ in range(between(q, 1, width + 1))]
+            for _ in range(between(q, groups, groups + 2))
+        ]
+
+    def show(v: list[list[str]]) -> str:
+        text = outer.join([open_ + inner.join(some) + close for some in v])
+        return open_ + text + close if around else text
+
+    def view(r: Random) -> View:
+        x, n, k = r.random(), pick(r, (0, 0, 1, 1, -1)), pick(r, (0, 0, 1, -1))
+        if x < 0.5:
+            return lambda v: v[n][k] if -len(v) <= n < len(v) and -len(v[n]) <= k < len(v[n]) else None
+        if x < 0.7:
+            return lambda v: inner.join(v[n]) if -len(v) <= n < len(v) else None
+        if x < 0.85:
+            return lambda v: inner.join([some[0] for some in v])
+        return (lambda v: str(len(v))) if x < 0.92 else (lambda v: inner.join([t for some in v for t in some]))
+
+    return Field("nested", draw, show, view)
+
+
+def moment(r: Random) -> Field:
+    """A date with a time."""
+    on, at = date_form(r), time_form(r)
+    glue = pick(r, (" ", " ", " ", ", ", "T", " at ", " - "))
+    low, high = pick(r, ((1990, 2030), (2010, 2026)))
+
+    def draw(q: Random) -> tuple[Day, tuple[int, int, int]]:
+        when = between(q, 0, 23), between(q, 0, 59), between(q, 0, 59)
+        return (between(q, low, high), between(q, 1, 12), between(q, 1, 28)), when
+
+    def view(r: Random) -> View:
+        x, other, time, joint = r.random(), _of_date(r), time_form(r), pick(r, (" ", ", ", "T", " - ", "/"))
+        if x < 0.35:
+            return lambda v: other(v[0])
+        if x < 0.55:
+            return lambda v: time(v[1])
+        if x < 0.75:
+            return lambda v: f"{other(v[0])}{joint}{time(v[1])}"
+        if x < 0.82:
+            return lambda v: str(v[1][0])
+        hours, same = pick(r, (1, -1, 2, 3, -5, 12, 9)), r.random() < 0.6
+
+        def moved(v: tuple[Day, tuple[int, int, int]]) -> str:
+            days, hour = divmod(v[1][0] + hours, 24)
+            then = date.fromordinal(date(*v[0]).toordinal() + days)
+            day, when = (then.year, then.month, then.day), (hour, v[1][1], v[1][2])
+            return f"{on(day)}{glue}{at(when)}" if same else f"{other(day)}{joint}{time(when)}"
+
+        return moved
+
+    return Field("moment", draw, lambda v: f"{on(v[0])}{glue}{at(v[1])}", view)
+
+
+def embedded(r: Random) -> Field:
+    """A field somewhere in a text, with other words around it."""
+    kind = pick(r, (day, decimal, integer, mail, phone, url, code, clock, name, markup))(r)
+    loose, mark = r.random() < 0.7, pick(r, ("", "", "", "(", '"', "#", "$", "["))
+    close = {"(": ")", '"': '"', "[": "]"}.get(mark, "")
+    lead, follow = w.plain(r), w.plain(r)
+
+    def draw(q: Random) -> tuple[str, Any, str]:
+        if not loose:
+            return w.any_case(q) + f" {lead} ", kind.draw(q), f" {follow} " + w.plain(q)
+        before = " ".join([w.plain(q) for _ in range(between(q, 0, 4))])
+        after = " ".join([w.plain(q) for _ in range(between(q, 0, 4))])
+        return (
+            before.capitalize() + " " * bool(before),
+            kind.draw(q),
+            " " * bool(after) + after + pick(q, ("", ".", "!")),
+        )
+
+    def view(r: Random) -> View:
+        if r.random() < 0.7:
+            return lambda v: kind.show(v[1])
+        inner = kind.view(r)
+        return lambda v: inner(v[1])
+
+    return Field("embedded", draw, lambda v: f"{v[0]}{mark}{kind.show(v[1])}{close}{v[2]}", view)
+
+
 KIND = weighted(
     (2.2, word), (1.8, phrase), (2.6, name), (2.2, day), (0.9, clock), (1.6, integer), (1.3, decimal), (1.6, code), (0.8, mail),
     (0.8, url), (0.9, file_name), (1.0, phone), (0.8, address), (0.5, internet), (1.1, listing), (0.9, sentence),
     (0.8, markup), (0.7, pairs_of), (0.12, formula), (0.08, melody),
+    (0.6, nested), (0.5, moment), (0.8, embedded),
 )  # fmt: skip

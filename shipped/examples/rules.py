@@ -253,9 +253,15 @@ def change(r: Random, sample: str) -> Text:
     if x < 0.86:
         sep = pick(r, ("-", " ", ".", ", ", "_", "|"))
         return pick(r, (sep.join, lambda s: sep.join(s.split()), lambda s: s + sep + s))
-    if x < 0.92:
+    if x < 0.91:
         return pick(r, (str.swapcase, str.title, str.upper, str.lower, str.capitalize, lambda s: s[:1].lower() + s[1:]))
-    if x < 0.96:
+    if x < 0.94:  # what is missing is added
+        end = pick(r, (".", "!", "/", ";", ", " + w.capitalised(r), " " + w.plain(r), "." + w.plain(r), "%", ":"))
+        start = pick(r, ("#", "+", "the ", "www.", "http://", w.plain(r) + " ", "@", "0", "$", "/"))
+        if r.random() < 0.5:
+            return lambda s: s if s.endswith(end) else s + end
+        return lambda s: s if s.startswith(start) else start + s
+    if x < 0.97:
         n = pick(r, (1, 2, 3, 4))
         return pick(
             r, (lambda s: s[n:] or None, lambda s: s[:-n] or None, lambda s: s[n:] + s[:n], lambda s: s[:: n + 1])

@@ -124,7 +124,7 @@ def main() -> None:
     before: dict[str, Any] = {"tasks": 0, "steps": 0, "trained_seconds": 0.0, "seeds": []}
     if kept is not None:
         model, before = network_of(ModelConfig.of(**kept["model"])), kept["about"]
-        model.load_state_dict(kept["weights"], strict=False)  # shared weights have one name
+        model.load_state_dict(kept["weights"], strict=False)  # one name for shared ones
     elif asked.resume:
         model, before = load(asked.resume)
     else:
@@ -149,7 +149,8 @@ def main() -> None:
     examined = Examined(asked.held_out, asked.tokens, answers_size, device, is_packed)
     curve = (asked.out / "curve.jsonl").open("w", encoding="utf-8")
     first = {
-        "parameters": config.parameters, "positions": config.positions, "width": config.d_model, "layers": f"{config.encoder_layers}+{config.decoder_layers}",
+        "parameters": config.parameters, "positions": config.positions, "width": config.d_model,
+        "layers": f"{config.encoder_layers}+{config.decoder_layers}",
         "heads": config.heads, "wide": config.d_ff, "tokens_of_a_step": asked.tokens, "device": str(device),
         "norm": config.norm, "rate": asked.rate, "muon": asked.muon, "torch": torch.__version__,
     }  # fmt: skip
