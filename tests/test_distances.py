@@ -172,7 +172,7 @@ def test_what_does_not_have_them_says_so(positions: str, tmp_path: Path) -> None
     assert f"{positions} positions" in (live.why_not(tokenizers, config.decoding, positions) or "")
     whole = Seq2Seq(config, tokenizers, model, engine="ctranslate2")
     with pytest.raises(UserError, match=f"{positions} positions"):
-        whole.predict("abc")
+        whole.predict(["abc"])
 
 
 @BOTH
