@@ -33,6 +33,7 @@ from shipped.examples.world import PAD
 
 PEAK = 989e12  # bf16 operations a second of the card, by its data sheet
 BESIDE = 20  # seconds kept for the weights
+BETWEEN = 120  # seconds between two writings of the weights, in case the command is stopped
 
 
 class Examined:
@@ -188,7 +189,7 @@ def main() -> None:
     end = began + asked.seconds - (asked.score_seconds if asked.tasks else 0) - (BESIDE if on_gpu else 2)
     length = max(1.0, end - ready)
     tell({"ready_after": round(ready - began, 1), "trains_for": round(length, 1)})
-    last_line, last_drawn, last_step = ready, drawn, step
+    last_line, last_drawn, last_step, last_saved = ready, drawn, step, ready
     total, added = torch.zeros((), device=device), 0
     parameters = sum(p.numel() for p in model.parameters())
 
@@ -221,6 +222,9 @@ def main() -> None:
                 "tokens_a_second": round(speed * asked.tokens), "share_of_peak": round(work / PEAK, 3),
             }  # fmt: skip
             tell(line | examined.of(model))
+            if time.monotonic() - last_saved > BETWEEN:
+                save(asked.out, model, about())
+                last_saved = time.monotonic()
             total, added = torch.zeros((), device=device), 0
             last_line, last_drawn, last_step = time.monotonic(), drawn, step
     stream.close()
