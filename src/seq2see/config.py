@@ -27,7 +27,9 @@ LARGEST_CONFIG = 2**20  # bytes
 LONGEST_LINE = 8_000  # characters
 Norm = Literal["post", "pre"]
 Activation = Literal["relu", "gelu", "swish"]
-Positions = Literal["paper", "halves", "fairseq", "opennmt", "learned"]
+Positions = Literal["paper", "halves", "fairseq", "opennmt", "learned", "rotary", "relative"]
+DISTANCES = ("rotary", "relative")  # positions that self-attention has, and the embedding has not
+RELATIVE_BUCKETS = 64
 Layout = Literal["padded", "packed"]
 Precision = Literal["float32", "bfloat16"]
 Schedule = Literal["paper", "cosine", "constant", "watched"]
@@ -172,7 +174,7 @@ class ModelConfig(Schema):
     positions: Positions = option(
         "paper",
         "positional encoding: the paper's sinusoids, all sines before all cosines (halves), those of fairseq, those of "
-        "OpenNMT, or learned",
+        "OpenNMT, learned, or distances within self-attention: rotary, or relative biases as in T5",
     )
     max_length: int = option(1024, "longest sequence, in tokens", 2, 2**20)
     share_embeddings: bool = option(True, "one embedding table for source and target (section 3.4)")
@@ -197,6 +199,11 @@ class ModelConfig(Schema):
             raise ConfigError(
                 f"model.max_length {self.max_length:,} with model.d_model {self.d_model:,} makes a table of positions of "
                 f"more than {LARGEST_POSITIONS:,} numbers: choose a smaller max_length."
+            )
+        if self.positions == "rotary" and self.d_k is not None and self.d_k % 2:
+            raise ConfigError(
+                f"A head's d_k is {self.d_k}; rotary positions turn pairs of numbers, so it must be even: choose other "
+                "model.heads or model.d_k."
             )
         if self.d_model % 2 and self.positions != "learned":
             raise ConfigError(
@@ -230,10 +237,12 @@ class ModelConfig(Schema):
         decoder = self.decoder_layers * (2 * attention + feed_forward)
         tables = (0 if self.share_embeddings else self.source_vocabulary) + self.target_vocabulary
         positions = 2 * self.max_length if self.positions == "learned" else 0
+        layers = self.encoder_layers + self.decoder_layers
+        biases = layers * RELATIVE_BUCKETS * self.heads if self.positions == "relative" else 0
         output = 0 if self.share_output else d * self.target_vocabulary
         bias = self.target_vocabulary if self.output_bias or not self.share_output else 0
         other_norms = 2 * norm * ((self.norm == "pre") + self.embedding_norm)
-        return self.members * (encoder + decoder + d * (tables + positions) + output + bias + other_norms)
+        return self.members * (encoder + decoder + d * (tables + positions) + output + bias + biases + other_norms)
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from seq2see import devices, machine
-from seq2see.config import Config, DecodingConfig
+from seq2see.config import DISTANCES, Config, DecodingConfig
 from seq2see.decoding import engines
 from seq2see.decoding.engines import Engine
 from seq2see.decoding.hypothesis import PAPER, Special
@@ -146,6 +146,8 @@ class Network:
         The choice does not change an answer. ``constrained`` says that only some answers are allowed.
         """
         obstacle = cannot(beam, n_best, self.config.model.target_vocabulary, constrained, self.config.decoding)
+        if self.config.model.positions in DISTANCES:
+            obstacle = f"it does not support {self.config.model.positions} positions"
         if self.device != "cpu":
             obstacle = f"it answers on the cpu, not on {self.device}"
         elif self.engine not in OF_TORCH and self.is_edited():

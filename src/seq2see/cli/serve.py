@@ -139,7 +139,7 @@ def see(
 
     loaded, name = load(model), Path(model).name
     several = loaded.config.model.members
-    why = why_not(loaded.tokenizers, loaded.config.decoding)
+    why = why_not(loaded.tokenizers, loaded.config.decoding, loaded.config.model.positions)
     if why is None:
         page = live_page(name, loaded, text, bits, member=member)
     else:
@@ -179,7 +179,7 @@ def site(
     made = Site()
     for each in model or shipped_models():
         loaded, name = load(each), Path(each).resolve().name
-        if why := why_not(loaded.tokenizers, loaded.config.decoding):
+        if why := why_not(loaded.tokenizers, loaded.config.decoding, loaded.config.model.positions):
             raise UserError(f"{each} cannot run in a page, because {why}: leave it out.")
         examples = describe_model(name, loaded.config, loaded.card, loaded.path)["examples"]
         if not examples:

@@ -14,7 +14,7 @@ from typing import TypeVar
 import torch
 
 from seq2see import devices, machine
-from seq2see.config import DecodingConfig
+from seq2see.config import DISTANCES, DecodingConfig
 from seq2see.decoding.allowed import Automaton
 from seq2see.decoding.cpu import threads_of, without_onednn
 from seq2see.decoding.engines import LARGE, SMALL
@@ -49,8 +49,11 @@ class TorchEngine:
         self.original, self.special = transformer, special
         weight = next(transformer.parameters())
         self.kind, self.on_gpu = (weight.dtype, weight.device), weight.device.type == "cuda"
-        #: An ensemble or a written network has no graphs: a GPU searches with it step by step.
-        self.has_graphs = self.on_gpu and transformer.config.members == 1 and not is_written(transformer)
+        #: An ensemble, a written network or one with distances has no graphs: a GPU searches with it step by step.
+        config = transformer.config
+        self.has_graphs = (
+            self.on_gpu and config.members == 1 and config.positions not in DISTANCES and not is_written(transformer)
+        )
         self.narrow = (
             self.has_graphs
             and weight.dtype == torch.float32

@@ -14,7 +14,7 @@ import numpy as np
 from ctranslate2.specs import TransformerSpec, attention_spec, common_spec, transformer_spec
 from torch import Tensor, nn
 
-from seq2see.config import DecodingConfig, ModelConfig
+from seq2see.config import DISTANCES, DecodingConfig, ModelConfig
 from seq2see.decoding.ctranslate2_engine import CTranslate2Engine
 from seq2see.decoding.engines import FORMAT, NOTE, WITHOUT, digest_of, sizes_of
 from seq2see.decoding.hypothesis import PAPER, Hypothesis, Special
@@ -116,6 +116,11 @@ def settings_of(tokenizers: Tokenizers) -> dict[str, str | bool | float]:
 
 
 def _expressible(config: ModelConfig) -> None:
+    if config.positions in DISTANCES:
+        raise UserError(
+            f"This model has {config.positions} positions, which the export to CTranslate2 does not have: answer with "
+            "--engine torch."
+        )
     if not config.d_k == config.d_v == config.d_model / config.heads:
         raise UserError(
             f"This model has d_k {config.d_k} and d_v {config.d_v} with {config.heads} heads, but CTranslate2 "

@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from seq2see.config import Config, ModelConfig
+from seq2see.config import DISTANCES, Config, ModelConfig
 from seq2see.decoding.hypothesis import Special
 from seq2see.decoding.readers import padded
 from seq2see.errors import UserError
@@ -67,6 +67,10 @@ def export(
 def _family(config: ModelConfig) -> tuple[str, str]:
     order = "halves" if config.positions == "paper" else config.positions
     found = FAMILIES.get((config.norm, order, config.embedding_norm))
+    if config.positions in DISTANCES:
+        raise UserError(
+            f"No Hugging Face family has {config.positions} positions with the rest of this model: answer with seq2see."
+        )
     if found is None:
         raise UserError(
             f"No Hugging Face family has {config.norm}-norm with positions {config.positions!r}"

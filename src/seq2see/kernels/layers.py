@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from seq2see.config import ModelConfig
+from seq2see.config import DISTANCES, ModelConfig
 from seq2see.kernels.bodies import fast_attention, has_own_norm, normed_sum
 from seq2see.kernels.cache import Cache, DecoderCache
 from seq2see.kernels.operators import SMALL, linear_relu
@@ -150,7 +150,9 @@ class FreeEmbedding(Embedding):
         self.foreign = True
         self.scale = math.sqrt(config.d_model) if config.scale_embeddings else 1.0
         self.norm = nn.LayerNorm(config.d_model) if config.embedding_norm else None
-        if config.positions in FOREIGN:
+        if config.positions in DISTANCES:
+            self.positions = torch.zeros(config.max_length, config.d_model)
+        elif config.positions in FOREIGN:
             self.positions = table_of(config.max_length, config.d_model, config.positions)
 
     def forward(self, ids: Tensor, place: int | Tensor = 0) -> Tensor:

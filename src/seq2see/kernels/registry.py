@@ -7,8 +7,8 @@ from typing import TypeVar
 
 from seq2see.config import ModelConfig
 from seq2see.kernels import layers
+from seq2see.kernels.distances import DISTANCES, RelativeAttention, RotaryAttention
 from seq2see.kernels.ensemble import Ensemble
-from seq2see.kernels.positions import FOREIGN
 from seq2see.model.sublayers import Observable
 from seq2see.model.transformer import Transformer
 
@@ -50,12 +50,25 @@ def without_kernels(network: N) -> N:
     return network
 
 
+def _place_distances(
+    network: Transformer, kind: type[RotaryAttention | RelativeAttention], config: ModelConfig
+) -> None:
+    """Let self-attention know the distances."""
+    for part in (network.encoder, network.decoder):
+        for layer in part.layers:
+            attention = layer.self_attention
+            attention.__class__ = kind
+            assert isinstance(attention, RotaryAttention | RelativeAttention)
+            attention.causal = part is network.decoder
+            attention.begin(config)
+
+
 def network_of(config: ModelConfig) -> Transformer:
     """Make the network of a config: a Transformer, or several."""
     if config.members > 1:
         alone = replace(config, members=1, backward=0)
         return Ensemble(config, [network_of(alone) for _ in range(config.members)])
-    ours = "paper" if config.positions in FOREIGN else config.positions
+    ours = config.positions if config.positions == "learned" else "paper"
     plain = replace(config, positions=ours, scale_embeddings=True, embedding_norm=False)
     network = with_kernels(Transformer(plain))
     if plain != config:
@@ -63,4 +76,6 @@ def network_of(config: ModelConfig) -> Transformer:
         for embedding in (network.encoder.embedding, network.decoder.embedding):
             assert isinstance(embedding, layers.FreeEmbedding)
             embedding.become_foreign(config)
+        if config.positions in DISTANCES:
+            _place_distances(network, DISTANCES[config.positions], config)
     return network

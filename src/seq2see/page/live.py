@@ -14,7 +14,7 @@ import numpy as np
 
 from seq2see.answering.answerer import Answerer
 from seq2see.answering.network import Network
-from seq2see.config import Config, DecodingConfig
+from seq2see.config import DISTANCES, Config, DecodingConfig
 from seq2see.documents import sentences
 from seq2see.files import plain_file
 from seq2see.inspection.glossary import GLOSSARY
@@ -102,8 +102,10 @@ RULES: dict[str, Any] = {"first_suppressed": (), "other_ends": (), "min_length":
                          "repetition_penalty": 1.0}  # fmt: skip
 
 
-def why_not(tokenizers: Tokenizers, rules: DecodingConfig) -> str | None:
+def why_not(tokenizers: Tokenizers, rules: DecodingConfig, positions: str = "paper") -> str | None:
     """Say why a model cannot run in the page, or return None if it can: it must tokenize and search as Python does."""
+    if positions in DISTANCES:
+        return f"the page does not compute {positions} positions"
     for name, idle in RULES.items():
         if getattr(rules, name) != idle:
             return f"the search of the page does not know decoding.{name}"

@@ -90,7 +90,7 @@ def export(out: Path, name: str, model: Model, answers: Answers, bits: int = 32,
     Weights that a folder has in eight bits stay so. Where Node is installed it answers ``inputs``, and must do so as the
     model does, unless weights were rounded to fewer ``bits``.
     """
-    why = live.why_not(model.tokenizers, model.config.decoding)
+    why = live.why_not(model.tokenizers, model.config.decoding, model.config.model.positions)
     if why is not None:
         raise UserError(f"{name} cannot be written as a module: {why}. `--to onnx` is another way.")
     weights = live.weights_in(model, 8 if live.is_rounded(model) else bits)

@@ -38,8 +38,9 @@ class Page(Mount):
 
 def _trainable(model: Seq2Seq) -> dict[str, Any]:
     """Return what the page must know to train a network like a small model, or nothing."""
-    runs = model.config.model.parameters <= SMALL and why_not(model.tokenizers, model.config.decoding) is None
-    return {"inside": live.described(model)} if runs else {}
+    config = model.config
+    why = why_not(model.tokenizers, config.decoding, config.model.positions)
+    return {"inside": live.described(model)} if config.model.parameters <= SMALL and why is None else {}
 
 
 def _any_text(model: Seq2Seq) -> str:

@@ -21,7 +21,7 @@ ROUNDS = 3  # of the polynomial; with 5, as in Jordan's text, a step of a small 
 
 def is_matrix(name: str, parameter: Tensor) -> bool:
     """Whether Muon moves a parameter: a matrix of a layer. Embeddings, the output, biases and norms are Adam's."""
-    return parameter.ndim == 2 and "layers." in name
+    return parameter.ndim == 2 and "layers." in name and not name.endswith("distances")
 
 
 def orthogonal(matrices: Tensor) -> Tensor:
