@@ -13,4 +13,6 @@ def layer_norm(x: Tensor, gain: Tensor, bias: Tensor, epsilon: float = 1e-5) -> 
     gain and bias: (D,), learned
     Returns (…, D).
     """
-    raise NotImplementedError
+    mean = x.mean(dim=-1, keepdim=True)
+    variance = ((x - mean) ** 2).mean(dim=-1, keepdim=True)
+    return gain * (x - mean) / torch.sqrt(variance + epsilon) + bias

@@ -19,4 +19,5 @@ def encoder_layer(
     feed_forward(x), norm_1(x), norm_2(x): functions that have their weights already. norm_1 comes after attention.
     Returns (…, S, D).
     """
-    raise NotImplementedError
+    x = norm_1(x + attend(x, x))
+    return norm_2(x + feed_forward(x))

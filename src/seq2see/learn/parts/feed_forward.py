@@ -11,4 +11,5 @@ def feed_forward(x: Tensor, w_1: Tensor, b_1: Tensor, w_2: Tensor, b_2: Tensor) 
     x: (…, D); w_1: (D, F); b_1: (F,); w_2: (F, D); b_2: (D,)
     Returns (…, D).
     """
-    raise NotImplementedError
+    hidden = (x @ w_1 + b_1).clamp(min=0)
+    return hidden @ w_2 + b_2

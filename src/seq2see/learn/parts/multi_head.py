@@ -24,4 +24,12 @@ def multi_head(
     Columns 0 to d_k − 1 of x·W^Q are the first head's, the next d_k the second's. x.unflatten(-1, (heads, -1)) cuts
     the last dimension in two, and x.flatten(-2) joins the last two again.
     """
-    raise NotImplementedError
+
+    def cut(y: Tensor) -> Tensor:
+        return y.unflatten(-1, (heads, -1)).transpose(-3, -2)
+
+    q = cut(x @ w["q"] + w["b_q"])
+    k = cut(source @ w["k"] + w["b_k"])
+    v = cut(source @ w["v"] + w["b_v"])
+    z = attention(q, k, v, mask)
+    return z.transpose(-3, -2).flatten(-2) @ w["o"] + w["b_o"]

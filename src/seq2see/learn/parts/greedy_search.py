@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+import torch
 from torch import Tensor
 
 
@@ -23,4 +24,12 @@ def greedy_search(
 
     torch.tensor([3, 1]) makes a tensor of a list, and int(x.argmax()) is the place of the largest number of a row.
     """
-    raise NotImplementedError
+    memory = encode(torch.tensor(source))
+    ids = [start]
+    while len(ids) <= longest:
+        logits = decode(torch.tensor(ids), memory)
+        best = int(logits[-1].argmax())
+        if best == end:
+            break
+        ids.append(best)
+    return ids[1:]

@@ -28,4 +28,6 @@ def decoder_layer(
     feed_forward(x), norm_1(x), norm_2(x), norm_3(x): functions that have their weights already
     Returns (…, T, D).
     """
-    raise NotImplementedError
+    x = norm_1(x + attend(x, x))
+    x = norm_2(x + attend_across(x, memory))
+    return norm_3(x + feed_forward(x))

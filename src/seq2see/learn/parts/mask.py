@@ -12,4 +12,6 @@ def mask(ids: Tensor, pad: int) -> Tensor:
     ids: (…, T), the tokens that the decoder reads; ``pad`` is the id of padding
     Returns (…, T, T) of booleans: row t has what position t may look at.
     """
-    raise NotImplementedError
+    length = ids.shape[-1]
+    earlier = torch.ones(length, length, dtype=torch.bool).tril()
+    return earlier & (ids != pad)[..., None, :]

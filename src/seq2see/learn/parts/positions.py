@@ -13,4 +13,6 @@ def positions(length: int, d_model: int) -> Tensor:
     2i and 2i + 1 count the columns: a sine and its cosine stand side by side.
     Returns (length, d_model), one row for each position.
     """
-    raise NotImplementedError
+    even = torch.arange(0, d_model, 2)
+    angles = torch.arange(length)[:, None] / 10000 ** (even / d_model)
+    return torch.stack([torch.sin(angles), torch.cos(angles)], dim=-1).flatten(1)
