@@ -37,7 +37,8 @@ OF_MODULES = {("np", "load"), ("torch", "load"), ("onnx", "load"), ("tarfile", "
 NO_FILE = {("package", "open"), ("packed", "open"), ("builder", "open")}
 #: Functions that open a file without a gate, and why.
 NAMED = {
-    "what belongs to the package, or to one that is installed": """documents.languages learn.cases learn.cases.texts_of kernels.operators.version
+    "what belongs to the package, or to one that is installed": """documents.languages kernels.operators.version
+        learn.cases learn.cases.texts_of
         page.single_file.bare page.single_file.single_file page.site.Site.write page.web._months
         page.web.program tasks.human_dates._months""",
     "what this process has just written": """cli.unfinished.Unfinished.open files.synchronise
