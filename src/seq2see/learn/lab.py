@@ -1,6 +1,6 @@
 """The laboratory of the lessons: PE(pos, dim), how alike two positions and two words are (sections 3.4, 3.5).
 
-`python lessons/lab.py POS DIM [D_MODEL]` writes out PE(pos, dim) in all variants.
+`python -m seq2see.learn.lab POS DIM [D_MODEL]` writes out PE(pos, dim) in all variants.
 
 Everything is float64: a property that holds shows an error near 1e-12, and one that fails shows a large one.
 """
@@ -231,6 +231,7 @@ def model_similarities(
 
 
 if __name__ == "__main__":
-    asked = [int(number) for number in sys.argv[1:]]
+    position, dim, d_model = [*map(int, sys.argv[1:]), 512][:3]
     for variant in VARIANTS:
-        print(f"{variant:11} {formula(*asked, variant=variant)} = {value(*asked, variant=variant):.10g}")
+        said = formula(position, dim, d_model, variant), value(position, dim, d_model, variant)
+        print(f"{variant:11} {said[0]} = {said[1]:.10g}")

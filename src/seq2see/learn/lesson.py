@@ -1,10 +1,12 @@
-"""Functions that the lessons share: they show numbers as tables, and functions as source code."""
+"""Functions that the lessons share: they show numbers as tables, functions as source code, and the live page."""
 
 from __future__ import annotations
 
 import inspect
 import textwrap
 from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
 from html import escape
 from typing import Any
 
@@ -14,6 +16,9 @@ from matplotlib_inline.backend_inline import set_matplotlib_formats
 
 from seq2see.inspection.style import as_number
 from seq2see.inspection.tables import visible
+from seq2see.page.live import live_page
+from seq2see.page.single_file import HEIGHT
+from seq2see.seq2seq import load
 
 set_matplotlib_formats("retina")
 torch.set_num_threads(1)  # small models: a second thread costs more than it brings
@@ -45,17 +50,29 @@ def numbers(text: str, columns: int) -> torch.Tensor:
     return torch.tensor([float(number) for number in text.split()]).view(-1, columns)
 
 
+@dataclass(frozen=True)
+class live:  # noqa: N801, since a lesson calls it like the functions here
+    """The live page of the model ``dates`` in a frame, beginning with a view: what stands behind # in an address."""
+
+    view: str
+
+    def _repr_html_(self) -> str:
+        page = _page().replace("<html ", f'<html data-view="{escape(self.view)}" ', 1)
+        return f'<iframe srcdoc="{escape(page)}" title="dates, live" width="100%" height="{HEIGHT}"></iframe>'
+
+
+@cache
+def _page() -> str:
+    return live_page("dates", load("dates"), "1845-01-05")
+
+
 def code(*objects: Any) -> Markdown:
     """Show the source code of functions, and the files that hold it."""
     parts = []
     for thing in objects:
-        module = thing.__module__.replace(".", "/")
-        if "/" in module:
-            path, link = f"src/{module}.py", f"../src/{module}.py"
-        else:
-            path, link = f"lessons/{module}.py", f"{module}.py"
+        path = f"src/{thing.__module__.replace('.', '/')}.py"
         lines = textwrap.dedent(inspect.getsource(thing)).rstrip()
-        parts.append(f"`{thing.__qualname__}` in [{path}]({link})\n\n```python\n{lines}\n```")
+        parts.append(f"`{thing.__qualname__}` in [{path}](../{path})\n\n```python\n{lines}\n```")
     return Markdown("\n\n".join(parts))
 
 
