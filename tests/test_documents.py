@@ -11,14 +11,14 @@ from torch import Tensor
 
 import documents
 import seq2see
-from lessons import lab
-from lessons.lab import similarities
 from seq2see.config import PRESETS, ModelConfig
 from seq2see.data.cuts import cuts_of, tokenizers_of
 from seq2see.data.recipe import Facts, choose, config_of
 from seq2see.decoding.readers import padded
 from seq2see.inspection.tables import tables_of
 from seq2see.inspection.trace import Trace, record
+from seq2see.learn import lab
+from seq2see.learn.lab import similarities
 from seq2see.model.attention import written_attention
 from seq2see.model.masks import CAUSAL, EVERYTHING
 from seq2see.model.positions import Embedding, position_table

@@ -38,6 +38,7 @@ NO_FILE = {("package", "open"), ("packed", "open"), ("builder", "open")}
 #: Functions that open a file without a gate, and why.
 NAMED = {
     "what belongs to the package, or to one that is installed": """documents.languages kernels.operators.version
+        learn.cases learn.cases.texts_of
         page.single_file.bare page.single_file.single_file page.site.Site.write page.web._months
         page.web.program tasks.human_dates._months""",
     "what this process has just written": """cli.unfinished.Unfinished.open files.synchronise
@@ -49,7 +50,7 @@ NAMED = {
     "inputs of predict, read line by line, may come from a pipe": "cli.answering.lines_of",
     "the datasets library reads its own folders": "data.hub._opened",
     "a student's own files, which run as he wrote them": """learn.folder._kept learn.folder.function_of
-        learn.folder.review learn.folder.write_stubs""",
+        learn.folder.review""",
     "in a process with limits, after data.tables.read": """data.tables._check_archive data.tables._parquet
         data.tables._sheet data.tables._span""",
 }

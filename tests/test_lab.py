@@ -11,10 +11,10 @@ import pytest
 import torch
 
 import seq2see
-from lessons import lab
 from seq2see.config import ModelConfig
 from seq2see.errors import ConfigError, InputError, UserError
 from seq2see.kernels.positions import table_of
+from seq2see.learn import lab
 
 
 def by_hand(position: int, dim: int, d_model: int, variant: str) -> float:

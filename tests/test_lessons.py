@@ -30,19 +30,24 @@ LESSONS = Path(__file__).parent.parent / "lessons"
 NAMES = [
     "01-text-to-ids",
     "02-embeddings-and-similarity",
-    "03-positions",
-    "04-attention-by-hand",
+    "03-attention-by-hand",
+    "04-positions",
     "05-heads-and-masks",
     "06-layers",
     "07-training-on-dates",
     "08-english-to-french",
-    "09-what-the-heads-do",
-    "10-why-it-is-made-so",
+    "09-writing",
+    "10-what-the-heads-do",
+    "11-why-it-is-made-so",
 ]
 LARGEST = 300_000  # bytes
 PUZZLES = LESSONS.parent / "src" / "seq2see" / "page" / "static" / "puzzles.js"
 #: A path of the machine on which a notebook was run: /home/…, C:\…, or any file below a root folder.
 MACHINE = re.compile(r"(?<![\w.:/<])/(?:home|root|tmp|usr|opt|var|work|Users|mnt|private)/|\b[A-Z]:\\")
+
+
+#: A cell that shows the live page.
+LIVE = re.compile(r'live\("([\w.&=~-]+)"\)')
 
 
 def read(name: str) -> NotebookNode:
@@ -189,7 +194,7 @@ def test_a_lesson_is_stored_as_a_reader_wants_it(name: str) -> None:
     stored = read(name)
     assert (LESSONS / f"{name}.ipynb").stat().st_size < LARGEST
     assert stored.metadata.kernelspec.name == "python3"
-    assert 10 <= len(stored.cells) <= 45
+    assert 10 <= len(stored.cells) <= 52
     assert [cell.execution_count for cell in code_cells(stored)] == list(range(1, len(code_cells(stored)) + 1))
     assert "assert " in "".join(cell.source for cell in code_cells(stored))
     for text in texts(stored):
@@ -208,27 +213,35 @@ def is_folded(cell: NotebookNode) -> bool:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_lesson_begins_with_a_question_and_a_picture_and_ends_with_an_exercise_and_a_puzzle(name: str) -> None:
-    first, picture, *others = read(name).cells
+    first, install, picture, *others = read(name).cells
+    assert is_folded(install)
+    assert '"pip", "install"' in install.source
     assert re.fullmatch(r"# \d+\. [^\n]+\n\n\*\*.+\?\*\*|# \d+\. [^\n]+\n\n\*+gare\*.+\?\*\*", first.source)
     assert is_folded(picture)
     assert "image/png" in picture.outputs[0].data
     said = [cell.source for cell in others]
-    lives = [index for index, text in enumerate(said) if "<!-- live " in text]
+    lives = [index for index, text in enumerate(said) if LIVE.fullmatch(text)]
     formula = next(index for index, text in enumerate(said) if "$" in text)
     exercise = next(index for index, text in enumerate(said) if text.startswith("## Your turn"))
     assert lives[0] < formula < exercise < lives[1] == len(said) - 2
     for cell in code_cells(read(name)):
         if any("image/png" in output.get("data", {}) for output in cell.outputs):
             assert len(cell.metadata.mystnb.image.alt) > 30
+        if LIVE.fullmatch(cell.source):
+            assert is_folded(cell)
+            assert cell.outputs[0].data["text/html"] == f"<!-- live {LIVE.fullmatch(cell.source)[1]} -->"
         if not is_folded(cell):
-            assert not re.search(r"^(assert |torch\.testing\.|import |from )", cell.source, re.MULTILINE), cell.source
+            assert not re.search(r"^\s*(assert |torch\.testing\.|import |from )", cell.source, re.MULTILINE), (
+                cell.source
+            )
     asked, solved = others[exercise + 1], others[exercise + 2]
     assert "= ..." in asked.source
     assert "Replace the dots" in asked.outputs[0].data["text/markdown"]
     assert 'assert "Right" in check(' in solved.source
     assert 'assert "Not yet" in check(' in solved.source
-    number, topic = re.match(r"## Puzzle (\d+): (.+)", said[lives[1]]).groups()
-    assert f"<!-- live puzzle={number} -->" in said[lives[1]]
+    number, topic = re.match(r"## Puzzle (\d+): (.+)", said[lives[1] - 1]).groups()
+    assert said[lives[1]] == f'live("puzzle={number}")'
+    assert int(number) == int(name[:2])
     assert re.findall(r'topic: "([^"]+)"', PUZZLES.read_text(encoding="utf-8"))[int(number) - 1] == topic
 
 
@@ -242,9 +255,11 @@ def test_an_answer_may_be_a_list_a_tuple_an_array_or_a_tensor(kind: Any, monkeyp
 
 
 def shrink(notebook: NotebookNode) -> None:
-    """Reduce the pictures to 256 colours, so that the repository stays small."""
+    """Reduce the pictures to 256 colours, and a live page to its view, so that the repository stays small."""
     for cell in code_cells(notebook):
         for output in cell.outputs:
+            if found := LIVE.fullmatch(cell.source):
+                output.data["text/html"] = f"<!-- live {found[1]} -->"  # the site puts its page here
             if "image/png" in output.get("data", {}):
                 picture, data = (Image.open(io.BytesIO(base64.b64decode(output.data["image/png"]))), io.BytesIO())
                 picture.convert("RGB").quantize(256, dither=Image.Dither.NONE).save(data, "png", optimize=True)

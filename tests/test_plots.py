@@ -18,11 +18,11 @@ from matplotlib.patches import Rectangle
 from matplotlib.transforms import Bbox
 from typer.testing import CliRunner
 
-from lessons import pictures
 from seq2see.cli import plot
 from seq2see.config import Config, ModelConfig, TrainingConfig, preset
 from seq2see.errors import UserError
 from seq2see.inspection import architecture, plots, style
+from seq2see.learn import pictures
 from seq2see.model.positions import position_table
 from seq2see.model.transformer import Transformer
 from seq2see.page import STATIC

@@ -215,7 +215,7 @@ KINDS = {
     "index.html": "Understand",
     "README.html": "seq2see",
     "docs/paper-to-code.html": "From the paper to the code",
-    "lessons/04-attention-by-hand.html": "Attention by hand",
+    "lessons/03-attention-by-hand.html": "Attention by hand",
     "src/seq2see/models/dates/card.html": "dates",
     "src/seq2see/model/attention.py.html": "src/seq2see/model/attention.py",
 }

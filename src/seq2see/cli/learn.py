@@ -43,11 +43,7 @@ def learn(
     if right < len(states):
         after = next(name for name, state in states.items() if state != "right")
         say(f"\n{right} of {len(states)} are right. Next: write {folder / after}.py, then run {again} again.")
-        if train:
-            say("They are trained when all are right.")
         raise typer.Exit(int("wrong" in states.values()))
     say(f"\nAll {right} are right.")
     for line in together(folder, seconds if train else None):
         say(line)
-    if not train:
-        say(f"\n`seq2see learn {folder} --train` trains them from nothing, in two minutes.")

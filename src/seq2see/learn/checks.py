@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from seq2see.errors import UserError, suggest
-from seq2see.learn.cases import PARTS, Case, Function, ToldError, seen
-from seq2see.learn.mistakes import MISTAKES
+from seq2see.learn.cases import MISTAKES, PARTS, Case, cases, written
+from seq2see.learn.network import Function, ToldError
 
 MARKS = {"right": "✓", "wrong": "✗", "to do": "·"}
 Outcome = Tensor | BaseException
@@ -41,22 +41,20 @@ def check(function: Function) -> Verdict:
     """
     name = getattr(function, "__name__", type(function).__name__)
     if name not in PARTS:
-        raise UserError(
-            f"There is no part {name!r}: a function with the name of a part was expected. {suggest(name, PARTS)}"
-        )
-    cases = PARTS[name](seen())
-    outcomes = [outcome(case, function) for case in cases]
-    for error in outcomes:
-        if isinstance(error, NotImplementedError) and not error.args:
-            return Verdict(name, "to do", "to do")
-    if all(_fault(case, found) is None for case, found in zip(cases, outcomes, strict=True)):
-        return Verdict(name, "right", f"gives {cases[0].name}, as the model does.")
-    for mistake in MISTAKES[name]:
-        if any(_same(outcomes, [outcome(case, way) for case in cases]) for way in mistake.ways):
-            return Verdict(name, "wrong", mistake.hint)
-    case, found = next(pair for pair in zip(cases, outcomes, strict=True) if _fault(*pair))
-    words = crash(found, {code_file(function)}) if isinstance(found, BaseException) else _fault(case, found)
-    return Verdict(name, "wrong", f"{words}")
+        suggestion = suggest(name, PARTS)
+        raise UserError(f"There is no part {name!r}: a function with the name of a part was expected. {suggestion}")
+    todo = cases()[name]
+    found = [outcome(case, function) for case in todo]
+    if any(isinstance(error, NotImplementedError) and not error.args for error in found):
+        return Verdict(name, "to do", "to do")
+    faults = [fault(case, result) for case, result in zip(todo, found, strict=True)]
+    if not any(faults):
+        return Verdict(name, "right", f"gives {todo[0].name}, as the model does.")
+    for hint, *changes in MISTAKES[name].values():
+        if any(same(found, [outcome(case, written(name, *change)) for case in todo]) for change in changes):
+            return Verdict(name, "wrong", hint)
+    error, words = next((error, words) for error, words in zip(found, faults, strict=True) if words)
+    return Verdict(name, "wrong", crash(error, {code_file(function)}) if isinstance(error, BaseException) else words)
 
 
 def code_file(function: Function) -> str:
@@ -78,48 +76,48 @@ def outcome(case: Case, function: Function) -> Outcome:
             return error
 
 
-def _same(these: list[Outcome], those: list[Outcome]) -> bool:
+def same(these: list[Outcome], those: list[Outcome]) -> bool:
     """Whether a function ends as another one does in all cases: with the same numbers, or with an error."""
-    return all(
-        isinstance(a, Tensor) and isinstance(b, Tensor) and _close(a, b, equal_nan=True)
-        if isinstance(a, Tensor) or isinstance(b, Tensor)
-        else True
-        for a, b in zip(these, those, strict=True)
-    ) and any(isinstance(a, Tensor) for a in these)
+    pairs = list(zip(these, those, strict=True))
+    return any(isinstance(a, Tensor) for a in these) and all(
+        close(a, b)
+        if isinstance(a, Tensor) and isinstance(b, Tensor)
+        else isinstance(a, Tensor) is isinstance(b, Tensor)
+        for a, b in pairs
+    )
 
 
-def _close(a: Tensor, b: Tensor, equal_nan: bool = False) -> bool:
-    return a.shape == b.shape and torch.allclose(a.double(), b.double(), 1e-4, 1e-4, equal_nan)
+def close(a: Tensor, b: Tensor) -> bool:
+    """Whether two tensors have the same numbers, in float32's digits."""
+    return a.shape == b.shape and torch.allclose(a.double(), b.double(), 1e-4, 1e-4, equal_nan=True)
 
 
-def _fault(case: Case, found: Outcome) -> str | None:
-    """Return what is wrong with an outcome, or None."""
+def fault(case: Case, found: Outcome) -> str:
+    """Return what is wrong with an outcome, or nothing."""
     if isinstance(found, BaseException):
-        return str(found)
+        return str(found) or type(found).__name__
     expected = case.expected
     if found.shape != expected.shape:
         return f"Its shape is {tuple(found.shape)}, and {tuple(expected.shape)} was expected ({case.name})."
     if (found.dtype == torch.bool) != (expected.dtype == torch.bool):
         return f"Its numbers are {str(found.dtype)[6:]}, and {str(expected.dtype)[6:]} was expected ({case.name})."
-    if _close(found, expected):
-        return None
+    if close(found, expected):
+        return ""
     if not found.isfinite().all():
         return f"It gives nan or inf, which are no numbers, for {case.name}: is something divided by 0, or ∞ by ∞?"
-    place = tuple((found.double() - expected.double()).abs().flatten().argmax().unsqueeze(0).tolist())
-    place = tuple(int(x) for x in torch.unravel_index(torch.tensor(place[0]), expected.shape))
-    where, given, wanted = ", ".join(map(str, place)), found[place].item(), expected[place].item()
+    place = torch.unravel_index((found.double() - expected.double()).abs().argmax(), expected.shape)
+    where = ", ".join(str(int(x)) for x in place)
+    given, wanted = found[place].item(), expected[place].item()
     return f"Not yet: at [{where}] it gives {given:.5g}, and the model {wanted:.5g} ({case.name})."
 
 
 def crash(error: BaseException, files: set[str]) -> str:
     """Tell an error in a sentence, with the last line of the student's files that it went through."""
     if isinstance(error, ToldError):
-        return f"{error}"
-    said = (
-        f"{type(error).__name__}: {str(error).strip().splitlines()[0]}" if str(error).strip() else type(error).__name__
-    )
+        return str(error)
     if isinstance(error, SyntaxError):
         return f"{_name(error.filename or '')}, line {error.lineno}, is not Python: {error.msg}."
+    said = ": ".join([type(error).__name__, *str(error).strip().splitlines()[:1]])
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename in files]
     if not frames:
         return f"It could not be called: {said}"

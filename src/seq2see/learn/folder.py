@@ -10,11 +10,10 @@ from typing import Any
 
 from seq2see.errors import UserError
 from seq2see.files import write_atomically
-from seq2see.learn.cases import PARTS, Function, seen
+from seq2see.learn.cases import PARTS, texts_of
 from seq2see.learn.checks import Verdict, check, code_file, crash
-from seq2see.learn.network import DATES, Built, train
+from seq2see.learn.network import DATES, Built, Function, shipped, train
 
-STUBS = Path(__file__).parent / "stubs"
 PROGRESS = "progress.json"
 
 
@@ -25,7 +24,7 @@ def write_stubs(folder: Path) -> list[str]:
     folder.mkdir(parents=True, exist_ok=True)
     missing = [name for name in PARTS if not (folder / f"{name}.py").exists()]
     for name in missing:
-        write_atomically(folder / f"{name}.py", (STUBS / f"{name}.py").read_bytes())
+        write_atomically(folder / f"{name}.py", (texts_of(name)[0] + "    raise NotImplementedError\n").encode())
     return missing
 
 
@@ -69,10 +68,12 @@ def together(folder: Path, seconds: float | None = None) -> Iterator[str]:
     """Put the student's functions together: they answer with the shipped weights, and with ``seconds`` are trained."""
     parts: dict[str, Any] = {name: function_of(folder, name) for name in PARTS}
     try:
-        model = Built(parts, seen().weights)
+        model = Built(parts, shipped().transformer.state_dict())
         yield "Your functions, with the weights of the shipped model:"
         yield from (f"  {date} → {model.answer(date)}" for date in DATES)
-        if seconds is not None:
+        if seconds is None:
+            yield f"\n`seq2see learn {folder} --train` trains them from nothing, in two minutes."
+        else:
             yield f"And from nothing, in {seconds:.0f} seconds, on 10,000 dates of the years 1000 to 2025:"
             yield from train(parts, seconds)
     except (Exception, SystemExit) as error:

@@ -60,7 +60,10 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"relu": F.relu, "gelu": F.
 
 
 class FeedForward(Observable):
-    """The same two-layer network at every position: FFN(x) = max(0, x·W₁ + b₁)·W₂ + b₂ (section 3.3, eq. 2)."""
+    """The same two-layer network at every position: FFN(x) = max(0, x·W₁ + b₁)·W₂ + b₂ (section 3.3, eq. 2).
+
+    The configuration may name another activation than the paper's max(0, ·), which is ReLU.
+    """
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()

@@ -19,7 +19,7 @@ import { goToPuzzle, PUZZLES, puzzleView, showPuzzle } from "./puzzles.js";
 import { rankingPanel } from "./ranking.js";
 import { buildScrubber, play, showStep, showVersus, stop, toggle } from "./scrubber.js";
 import { fillAll, Panel, updateAll } from "./section.js";
-import { change, drawnRow, fit, framed, fromAddress, hover, isLinked, onChange, pin, view } from "./state.js";
+import { address, change, drawnRow, fit, framed, fromAddress, hover, isLinked, onChange, pin, view } from "./state.js";
 import { saidOf, showText, Translation } from "./texts.js";
 import { goToStop, showTour, STOPS, viewOf } from "./tour.js";
 import { setUpTraining } from "./training.js";
@@ -556,7 +556,7 @@ async function start() {
   const model = models.find(({ name }) => name === wanted.model) ?? models[0];
   byId("tour-start").addEventListener("click", () => goToStop(1));
   byId("puzzle-start").addEventListener("click", () => goToPuzzle(1));
-  begins = location.hash.length < 2;
+  begins = !address();
   document.body.classList.toggle("embedded", parent !== window); // the page around it introduces it
   without(wanted, model);
   byId("model").replaceChildren(...models.map(({ name }) => h("option", { selected: name === model.name }, name)));
@@ -573,8 +573,8 @@ async function start() {
     byId("examples").textContent = `A saved answer${saved.model.name ? ` of the model “${saved.model.name}”` : ""}: seq2see serve opens a page that answers.`;
     byId("linked").hidden = framed;
   }
-  if (wanted.tour && live && !/step=|muted=|zoom=|prefix=/.test(location.hash)) Object.assign(wanted, viewOf(wanted.tour)); // a link that names the stop alone
-  if (wanted.puzzle && !wanted.tour && location.hash === `#puzzle=${wanted.puzzle}`) Object.assign(wanted, puzzleView(wanted.puzzle));
+  if (wanted.tour && live && !/step=|muted=|zoom=|prefix=/.test(address())) Object.assign(wanted, viewOf(wanted.tour)); // a link that names the stop alone
+  if (wanted.puzzle && !wanted.tour && address() === `puzzle=${wanted.puzzle}`) Object.assign(wanted, puzzleView(wanted.puzzle));
   const text = live ? wanted.text || saved?.trace.text || model.examples[0] || "" : saved.trace.text;
   change({ ...wanted, model: model.name, text, ...(live ? {} : { prefix: [], muted: [], against: "" }) });
   requestAnimationFrame(() => setTimeout(wake)); // the saved answer is painted first

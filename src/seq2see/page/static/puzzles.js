@@ -1,4 +1,4 @@
-/** Twelve puzzles on the live page, in an order that teaches. The reader acts, and the page checks the numbers. */
+/** Twelve puzzles on the live page, the first eleven in the order of the lessons. The reader acts, and the page checks the numbers. */
 
 import { askTrace, isTrained } from "./backend.js";
 import { Trace, attention, place } from "./data.js";
@@ -51,18 +51,18 @@ let learned = { first: 0, loss: 0 }; // the losses of a training on this page
 /** @type {Puzzle[]} */
 export const PUZZLES = [
   {
+    topic: "The output", asks: "Make it write June 5, 1845 by choosing a single other character.",
+    hint: "January and June part at the second character: go there, and choose the u in the list of probabilities.", where: "probabilities", set: { step: 0 },
+    solution: (trace) => ({ prefix: [trace.steps[0].id, trace.steps[1].top.find(({ token }) => token === "u")?.id ?? 0], step: 1 }),
+    judge: (trace) => ({ solved: trace.json.text === TEXT && trace.output === "June 5, 1845" && view.prefix.length === 2 && !view.muted.length && !view.patches.length, says: view.prefix.length ? `It goes on: “${trace.output}”.` : "" }),
+    then: () => "It reads its own answer: after “Ju” the rest of January would make no word, and day and year stay.",
+  },
+  {
     topic: "Embeddings", asks: "A character has the same vector wherever it stands: type a date that is read with only two different vectors.",
     hint: "One of the two is the hyphen’s. The other must be a digit of which a whole date can be made.", where: "embedding", set: {},
     solution: () => ({ text: "1111-11-11" }),
     judge: (trace) => ({ solved: new Set(letters(trace)).size === 2, says: `‘${trace.json.text}’ needs ${new Set(letters(trace)).size}.` }),
-    then: (trace) => `${trace.json.text} is ten characters and two vectors. What tells its eight digits apart is not in them: that is the next puzzle.`,
-  },
-  {
-    topic: "Positions", asks: `Type a date of the very same characters as ${TEXT} whose answer is another one.`,
-    hint: "Let two digits of the year change places.", where: "embedding", set: {},
-    solution: () => ({ text: "1854-01-05" }),
-    judge: (trace) => ({ solved: letters(trace).sort().join("") === [...TEXT].sort().join("") && trace.json.text !== TEXT && trace.output !== ANSWER, says: trace.json.text === TEXT ? "" : `‘${trace.json.text}’ has other characters.` }),
-    then: (trace) => `“${trace.output}”: the same vectors, but each has waves of its place added to it, and so the order counts.`,
+    then: (trace) => `${trace.json.text} is ten characters and two vectors. What tells its eight digits apart is not in them: that is the puzzle of the positions.`,
   },
   {
     topic: "Attention", asks: "To write the 8 of 1845 this head looks at the 8. Drag its row of shares, with a finger, the mouse or the arrow keys, so that the model writes 7.",
@@ -77,6 +77,13 @@ export const PUZZLES = [
     then: (trace) => `“${trace.output}”. The head hands on what it looks at, and the rest of the network writes it: shares decide what is copied.`,
   },
   {
+    topic: "Positions", asks: `Type a date of the very same characters as ${TEXT} whose answer is another one.`,
+    hint: "Let two digits of the year change places.", where: "embedding", set: {},
+    solution: () => ({ text: "1854-01-05" }),
+    judge: (trace) => ({ solved: letters(trace).sort().join("") === [...TEXT].sort().join("") && trace.json.text !== TEXT && trace.output !== ANSWER, says: trace.json.text === TEXT ? "" : `‘${trace.json.text}’ has other characters.` }),
+    then: (trace) => `“${trace.output}”: the same vectors, but each has waves of its place added to it, and so the order counts.`,
+  },
+  {
     topic: "Masks", asks: "Choose a cell of the decoder’s self-attention in which a token would look at what is written only after it.",
     hint: "Rows write, columns are read. Right of the diagonal the cells are hatched: choose one of them.", where: "decoder", set: {},
     solution: () => ({ pin: { name: "decoder.layers.0.self_attention.weights", head: 0, row: 3, col: 5 } }),
@@ -86,42 +93,6 @@ export const PUZZLES = [
       return { solved: Boolean(own && view.pin && view.pin.col > view.pin.row), says: !view.pin ? "" : own ? "This cell is allowed: the token looks back, or at itself." : "This cell is not of the decoder’s self-attention." };
     },
     then: () => "Its score is replaced by −∞ before softmax, and its share is exactly 0. Else it could copy in training what it should learn to write.",
-  },
-  {
-    topic: "Heads", asks: "Gate 3 of layer 1 is about to be closed: which digit will the year 1845 begin with then?",
-    hint: "It is a digit of the date, and neither the first nor the second one of the year.", set: { step: 11 }, choices: ["0", "1", "4", "5", "8"],
-    solution: async () => void (chosen = /, (\d)/.exec((await ask({ input: TEXT, muted: heads([GATE]) })).output)?.[1] ?? ""),
-    judge: async (_, chosen) => {
-      if (!chosen) return { solved: false };
-      const { output } = await ask({ input: TEXT, muted: heads([GATE]) });
-      const solved = /, (\d)/.exec(output)?.[1] === chosen;
-      if (solved) change({ muted: [GATE] }, true);
-      return { solved, says: `Not ${chosen}.` };
-    },
-    then: () => "The gate is closed, and the answer above is another one. The vector lacks what this head brought, so another digit is the likeliest. It need not be one that another head looks at.",
-  },
-  {
-    topic: "Heads", asks: `Switch off at least ${ENOUGH} of the 24 heads, the 8 gates here or the 16 in the encoder’s and decoder’s own attention below, so that ten dates are still answered rightly.`,
-    hint: "The encoder’s second layer and the gates of layer 0 are needed least. Each card of a head has a switch.", where: "encoder", set: {},
-    solution: () => ({ muted: SPARE }),
-    judge: async () => {
-      if (!view.muted.length) return { solved: false };
-      const found = await Promise.all(TEN.map(([input, right]) => ask({ input, muted: heads(view.muted) }).then(({ output }) => output === right)));
-      const right = found.filter(Boolean).length;
-      return { solved: view.muted.length >= ENOUGH && right === TEN.length, says: `${view.muted.length} ${view.muted.length === 1 ? "head is" : "heads are"} off, and ${right} of ${TEN.length} dates are right.` };
-    },
-    then: () => `${view.muted.length} heads are off, and all ten dates are right. Up to seven can be: many heads do the same, or nothing that dates need.`,
-  },
-  {
-    topic: "Cross-attention", asks: "Make it write January 5, 1945 by taking over a single position of the encoder’s output from the other date.",
-    hint: "Under “Compare” take the encoder’s output, the memory, at the position of the 8.", where: "compare", set: { against: OTHER },
-    solution: () => ({ patches: ["encoder.memory~-1~2~-1~2"] }),
-    judge: (trace) => {
-      const [name, , row] = (view.patches[0] ?? "").split("~");
-      const one = view.patches.length === 1 && name === "encoder.memory" && Number(row) >= 0 && !view.muted.length && !view.prefix.length && trace.json.text === TEXT;
-      return { solved: one && trace.output === "January 5, 1945", says: view.patches.length ? (one ? `It still writes “${trace.output}”.` : "More than one position, or another value, was taken over.") : "" };
-    },
-    then: () => "One vector was exchanged, and one digit. The decoder knows of the date only what the memory holds, position by position.",
   },
   {
     topic: "Feed-forward", asks: "Choose a number of a hidden layer that ReLU has made zero.",
@@ -150,11 +121,15 @@ export const PUZZLES = [
     then: (trace) => `${trace.steps[view.step].top.slice(0, 2).map(({ token, probability }) => `‘${token}’ ${percent(probability)}`).join(", ")}. After that it is sure again: it goes on from its own word.`,
   },
   {
-    topic: "The output", asks: "Make it write June 5, 1845 by choosing a single other character.",
-    hint: "January and June part at the second character: go there, and choose the u in the list of probabilities.", where: "probabilities", set: { step: 0 },
-    solution: (trace) => ({ prefix: [trace.steps[0].id, trace.steps[1].top.find(({ token }) => token === "u")?.id ?? 0], step: 1 }),
-    judge: (trace) => ({ solved: trace.json.text === TEXT && trace.output === "June 5, 1845" && view.prefix.length === 2 && !view.muted.length && !view.patches.length, says: view.prefix.length ? `It goes on: “${trace.output}”.` : "" }),
-    then: () => "It reads its own answer: after “Ju” the rest of January would make no word, and day and year stay.",
+    topic: "Cross-attention", asks: "Make it write January 5, 1945 by taking over a single position of the encoder’s output from the other date.",
+    hint: "Under “Compare” take the encoder’s output, the memory, at the position of the 8.", where: "compare", set: { against: OTHER },
+    solution: () => ({ patches: ["encoder.memory~-1~2~-1~2"] }),
+    judge: (trace) => {
+      const [name, , row] = (view.patches[0] ?? "").split("~");
+      const one = view.patches.length === 1 && name === "encoder.memory" && Number(row) >= 0 && !view.muted.length && !view.prefix.length && trace.json.text === TEXT;
+      return { solved: one && trace.output === "January 5, 1945", says: view.patches.length ? (one ? `It still writes “${trace.output}”.` : "More than one position, or another value, was taken over.") : "" };
+    },
+    then: () => "One vector was exchanged, and one digit. The decoder knows of the date only what the memory holds, position by position.",
   },
   {
     topic: "Beam search", asks: `Find the narrowest beam whose tree holds the answer ‘${BEAMED[1]}’.`,
@@ -169,6 +144,31 @@ export const PUZZLES = [
       return { solved: here && !narrower, says: here ? "A narrower beam holds it too." : "This beam does not hold it." };
     },
     then: () => `A beam of ${view.beam} keeps it open, and the right answer still has the best score: a wider beam finds more, not better ones.`,
+  },
+  {
+    topic: "Heads", asks: `Switch off at least ${ENOUGH} of the 24 heads, the 8 gates here or the 16 in the encoder’s and decoder’s own attention below, so that ten dates are still answered rightly.`,
+    hint: "The encoder’s second layer and the gates of layer 0 are needed least. Each card of a head has a switch.", where: "encoder", set: {},
+    solution: () => ({ muted: SPARE }),
+    judge: async () => {
+      if (!view.muted.length) return { solved: false };
+      const found = await Promise.all(TEN.map(([input, right]) => ask({ input, muted: heads(view.muted) }).then(({ output }) => output === right)));
+      const right = found.filter(Boolean).length;
+      return { solved: view.muted.length >= ENOUGH && right === TEN.length, says: `${view.muted.length} ${view.muted.length === 1 ? "head is" : "heads are"} off, and ${right} of ${TEN.length} dates are right.` };
+    },
+    then: () => `${view.muted.length} heads are off, and all ten dates are right. Up to seven can be: many heads do the same, or nothing that dates need.`,
+  },
+  {
+    topic: "Heads", asks: "Gate 3 of layer 1 is about to be closed: which digit will the year 1845 begin with then?",
+    hint: "It is a digit of the date, and neither the first nor the second one of the year.", set: { step: 11 }, choices: ["0", "1", "4", "5", "8"],
+    solution: async () => void (chosen = /, (\d)/.exec((await ask({ input: TEXT, muted: heads([GATE]) })).output)?.[1] ?? ""),
+    judge: async (_, chosen) => {
+      if (!chosen) return { solved: false };
+      const { output } = await ask({ input: TEXT, muted: heads([GATE]) });
+      const solved = /, (\d)/.exec(output)?.[1] === chosen;
+      if (solved) change({ muted: [GATE] }, true);
+      return { solved, says: `Not ${chosen}.` };
+    },
+    then: () => "The gate is closed, and the answer above is another one. The vector lacks what this head brought, so another digit is the likeliest. It need not be one that another head looks at.",
   },
   {
     topic: "Learning", asks: "Let it forget everything, and learn until its loss is half of what it began with.",

@@ -93,8 +93,9 @@ const LONGEST = 8000; // characters of a text in an address
 /** Whether the address holds the text: a browser does not take any length. */
 export const isLinked = () => view.text.length <= LONGEST;
 
-/** A frame in a notebook has no address of its own. */
+/** A frame in a notebook has no address of its own: what it begins with stands in the page. */
 export const framed = location.protocol === "about:";
+export const address = () => location.hash.slice(1) || (document.documentElement.dataset.view ?? "");
 
 export const BEAMS = [1, 2, 3, 4, 8]; // the widths that the page offers
 const LISTS = ["prefix", "muted"];
@@ -109,8 +110,8 @@ function write(page = false) {
     if (key === "pin") words.set(key, value ? [value.name, value.head, value.row, value.col].join("~") : "");
     else words.set(key, key === "patches" ? value.join("|") : LISTS.includes(key) ? value.join("~") : String(value));
   }
-  const address = `#${words}`;
-  if (!framed && address !== location.hash) history[page ? "pushState" : "replaceState"](null, "", address);
+  const now = `#${words}`;
+  if (!framed && now !== location.hash) history[page ? "pushState" : "replaceState"](null, "", now);
 }
 
 /** The row that the reader has drawn, or null: its shares sum to 1. @returns {{attention: "cross", layer: number, head: number, row: number, shares: number[]}|null} */
@@ -125,7 +126,7 @@ export function drawnRow(drawn = view.drawn) {
 /** Read the view from the address. @returns {Partial<View>} */
 export function fromAddress() {
   /** @type {any} */ const found = structuredClone(START);
-  for (const [key, value] of new URLSearchParams(location.hash.slice(1))) {
+  for (const [key, value] of new URLSearchParams(address())) {
     if (!(key in START)) continue;
     if (key === "pin") {
       const [name, head, row, col] = value.split("~");
