@@ -6,7 +6,6 @@ from dataclasses import dataclass, field, replace
 from math import exp
 
 from seq2see.errors import InputError
-from seq2see.tasks import human_dates
 
 
 class NoText(str):
@@ -106,6 +105,8 @@ def as_date(answer: Answer, order: str | None) -> Answer:
     """Return an answer as its task reads it: a human date that is invalid or ambiguous is refused."""
     if answer.output is None:
         return answer
+    from seq2see.tasks import human_dates
+
     try:
         date = human_dates.read(answer.input, answer.output, order)
         return answer if date == answer.output else replace(answer, output=date)

@@ -241,6 +241,8 @@ class Answerer:
         """Return a text as the model reads it."""
         if not isinstance(text, str):
             raise UserError(f"A text was expected, but {text!r} is of type {type(text).__name__}.")
+        if isinstance(text, NoText):
+            raise InputError(text.reason)
         if len(text) > LONGEST_TEXT:
             raise InputError(f"The text has more than {LONGEST_TEXT:,} characters: cut it up.")
         check_unicode(text)
@@ -248,7 +250,7 @@ class Answerer:
             CHECKS[self.config.task](text)
         read = self.read(text)
         if not read.strip():
-            raise InputError(text.reason if isinstance(text, NoText) else "The line is empty: a text was expected.")
+            raise InputError("The line is empty: a text was expected.")
         try:
             self.tokenizers.source.check(read)
         except InputError as error:

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast, get_type_hints
 
 from seq2see.config import WIDEST_BEAM, DecodingConfig
-from seq2see.documents.terms import Glossary
 from seq2see.errors import UserError
 
 if TYPE_CHECKING:
     from seq2see.decoding.allowed import Automaton
+    from seq2see.documents.terms import Glossary
 
 PYTHON, COMMAND, HTTP = "Python", "command", "HTTP"
 FORMATS = ("text", "html", "markdown", "srt", "po", "json")
@@ -108,6 +108,8 @@ class Options:
             self._check_document(self.format)
         if self.glossary is None:
             return
+        from seq2see.documents.terms import Glossary
+
         if not isinstance(self.glossary, Glossary):
             self._set("glossary", Glossary(dict(self.glossary)))
         if self.is_constrained:
@@ -150,8 +152,7 @@ class Options:
     @property
     def terms(self) -> Glossary | None:
         """The glossary."""
-        assert self.glossary is None or isinstance(self.glossary, Glossary)
-        return self.glossary
+        return cast("Glossary | None", self.glossary)
 
     def rules(self, own: DecodingConfig) -> DecodingConfig:
         """Return the rules of the search: the model's own, with the given options."""
@@ -165,6 +166,11 @@ class Options:
 def named_for(surface: str) -> list[str]:
     """Return the names of the options that a surface has."""
     return [one.name for one in fields(Options) if surface in one.metadata["declared"].surfaces]
+
+
+def types_of() -> dict[str, Any]:
+    """Return the types of the options; a surface reads a list of answers and a glossary in its own way."""
+    return get_type_hints(Options, localns={"Automaton": object, "Glossary": object})
 
 
 def declared(name: str) -> Declared:

@@ -9,11 +9,11 @@ from contextlib import nullcontext
 from functools import partial
 from inspect import Parameter, signature
 from pathlib import Path
-from typing import Annotated, Any, get_type_hints
+from typing import Annotated, Any
 
 import typer
 
-from seq2see.answering.options import COMMAND, Options, declared, named_for
+from seq2see.answering.options import COMMAND, Options, declared, named_for, types_of
 from seq2see.cli.answering import Asked, Unsure, Watch, Writer, answer_all, characters_in, count_lines, lines_of, skip
 from seq2see.cli.output import complain, console
 from seq2see.errors import UserError
@@ -56,7 +56,7 @@ def register(app: typer.Typer) -> None:
 
 def with_options(command: Callable[..., None]) -> Callable[..., None]:
     """Give a command the options of an answer, as they are declared; it gets them as keywords."""
-    types, own = get_type_hints(Options, localns={"Automaton": object}), signature(command, eval_str=True)
+    types, own = types_of(), signature(command, eval_str=True)
     added = []
     for name in named_for(COMMAND):
         told = declared(name)

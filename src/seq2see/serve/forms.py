@@ -21,7 +21,7 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError, from_json, to_json
 
-from seq2see.answering.options import HTTP, Options, declared, named_for
+from seq2see.answering.options import HTTP, Options, declared, named_for, types_of
 from seq2see.documents.terms import Glossary
 from seq2see.errors import FullMemoryError, UserError
 from seq2see.serve.batching import Busy, Limits
@@ -83,7 +83,7 @@ IN_JSON: dict[str, Any] = {"only": Annotated[list[str], Hasty()] | None, "glossa
 
 def with_options(*names: str) -> Any:
     """Return a form that has these options of an answer, as they are declared."""
-    types, defaults = get_type_hints(Options, localns={"Automaton": object}), Options.__dataclass_fields__
+    types, defaults = types_of(), Options.__dataclass_fields__
     found: dict[str, Any] = {}
     for name in names:
         told = declared(name)
