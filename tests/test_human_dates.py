@@ -77,7 +77,7 @@ def test_abstains_with_the_reason(model: seq2see.Seq2Seq) -> None:
         assert f" {reason}" in answer.error
     assert answers[-1].output == "1999-05-05"
     with pytest.raises(RefusedInputs):
-        model.predict(["03/04/2020"])
+        model.predict(["03/04/2020"], strict=True)
     with pytest.raises(InputError, match="day first"):
         model("03/04/2020")
 

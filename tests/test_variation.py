@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from random import Random
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
+import seq2see
 from seq2see.data.batching import Ragged
 from seq2see.data.cuts import cuts_of, tokenizers_of
 from seq2see.data.variation import Copies, Pair, copied_share, in_slots, swapped
+from seq2see.decoding.hypothesis import Hypothesis
 from seq2see.tokenizers.folding import SLOTS, out_of_slots, slots_of
 from seq2see.tokenizers.folding import in_slots as text_in_slots
+from seq2see.tokenizers.pieces import pieces_of
 from seq2see.tokenizers.tokenizer import Tokenizer
 
 FIRST, LAST = ["Ada", "Bill", "Carla", "Dan", "Elena", "Felix"], ["Grant", "Haas", "Ito", "Jones", "Khan", "Lopez"]
@@ -102,3 +106,43 @@ def test_a_text_with_unknown_symbols_is_read_through_slots_and_answered_with_the
     assert text_in_slots(known, known, many) == (many, {})
     phones = Tokenizer.symbols(["a b", " ".join(SLOTS)])
     assert text_in_slots(phones, phones, "a tʃ b tʃ")[0] == f"a {SLOTS[0]} b {SLOTS[0]}"
+
+
+@pytest.fixture(scope="module")
+def copier() -> seq2see.Seq2Seq:
+    """A model whose search returns what it reads."""
+    pairs = [(text, text) for n in range(60) if (text := f"{n:06b}".replace("0", "a").replace("1", "b"))]
+    shape = {"d_model": 16, "heads": 2, "d_ff": 16, "encoder_layers": 1, "decoder_layers": 1}
+    model = seq2see.fit(pairs, model=shape, training={"steps": 1}, device="cpu", progress=False)
+    engine = SimpleNamespace(
+        ids=lambda rows, rules, allowed: [row[1:] for row in rows],
+        search=lambda rows, rules, n_best, allowed: [[Hypothesis(row[1:], [-0.1] * len(row[1:]), -0.3, True)] for row in rows],
+    )
+    model.network.searched = lambda batches, ask: ((rows, ask(engine, rows)) for _, rows in batches)  # type: ignore
+    return model
+
+
+def test_unseen_characters_are_answered_and_a_remark_says_so(copier: seq2see.Seq2Seq) -> None:
+    assert copier.predict(["ab☃", "a☃b日☃"]) == ["ab☃", "a☃b日☃"]
+    plain, unseen, folded = copier.answers(["ab", "ab☃", "AB☃"])
+    assert (plain.output, plain.remark) == ("ab", None)
+    assert unseen.output == "ab☃"
+    assert unseen.remark == "The model has never seen '☃', and copies what it does not know."
+    assert (folded.output, unseen.confidence) == ("ab☃", None)
+    assert folded.remark == f"The input was read as 'ab☃'. {unseen.remark}"
+    assert copier.evaluate([("ab☃", "ab☃"), ("ab日", "日")]).exact_match == 0.5
+
+
+def test_strict_refuses_them_and_raises(copier: seq2see.Seq2Seq) -> None:
+    plain, refused = copier.answers(["ab", "ab☃"], strict=True)
+    assert (plain.output, refused.output) == ("ab", None)
+    assert refused.error == "The model has never seen '☃': leave `strict` out to have it copied."
+    with pytest.raises(seq2see.RefusedInputs) as caught:
+        copier.predict(["ab", "ab☃"], strict=True)
+    assert caught.value.outputs == ["ab", None]
+
+
+def test_no_pattern_allows_a_slot() -> None:
+    tokenizer = Tokenizer.characters_of(["ab", "".join(SLOTS)])
+    pieces, _ = pieces_of(tokenizer)
+    assert {one for one in pieces if one is not None} == {b"a", b"b"}

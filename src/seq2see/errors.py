@@ -39,7 +39,7 @@ class RefusedInputs(UserError):  # noqa: N818 - it is a verdict on some inputs o
 
     >>> import seq2see
     >>> try:
-    ...     seq2see.load("dates").predict(["1845-01-05", ""])
+    ...     seq2see.load("dates").predict(["1845-01-05", ""], strict=True)
     ... except seq2see.RefusedInputs as error:
     ...     print(error.outputs, list(error.reasons))
     ['January 5, 1845', None] [1]
@@ -49,8 +49,7 @@ class RefusedInputs(UserError):  # noqa: N818 - it is a verdict on some inputs o
         self.reasons = reasons
         self.outputs = outputs
         lines = [f"input {index + 1}: {reason}" for index, reason in reasons.items()]
-        count = f"{len(reasons)} of {len(outputs)} inputs were refused"
-        super().__init__("\n".join([f"{count} (the others are answered in .outputs)", *lines]))
+        super().__init__("\n".join([f"{len(reasons)} of {len(outputs)} inputs were refused:", *lines]))
 
 
 class EightBitsError(UserError):

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import logging
 import os
+import warnings
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from seq2see import devices
 from seq2see.answering.answer import Answer
@@ -149,16 +150,16 @@ class Seq2Seq:
             raise InputError(answer.error)
         return str(answer.output)
 
-    def predict(self, texts: Iterable[Input], options: Options | None = None, **given: Any) -> list[str]:
+    def predict(self, texts: Iterable[Input], options: Options | None = None, **given: Any) -> list[str | None]:
         """Answer many texts, in order.
 
         For a model of words with features, an input may be a tuple, a list or a dict: ``("walk", "V;PST")`` or
         ``{"lemma": "walk", "tags": "V;PST"}``. The word is the first value of a dict, whatever the names are.
 
         Options are the fields of ``Options`` as keywords, or one such object. A model of sentences translates texts
-        sentence by sentence, unless ``whole`` is set. If some texts are refused, or their confidence is below
-        ``min_confidence``, ``RefusedInputs`` is raised with the answers to the others; ``answers`` gives the reason for
-        each text, and several answers to it.
+        sentence by sentence, unless ``whole`` is set. A text that is refused, or whose confidence is below
+        ``min_confidence``, has None for an answer, and one warning gives the reasons; with ``strict`` they are raised as
+        ``RefusedInputs``. ``answers`` gives the reason for each text, and several answers to it.
 
         >>> import seq2see
         >>> seq2see.load("dates").predict(["1845-01-05", "2025-09-03"], beam=4)
@@ -175,9 +176,11 @@ class Seq2Seq:
         answers = self.answers(texts, asked, probabilities=False)
         outputs = [answer.output for answer in answers]
         reasons = {place: answer.error for place, answer in enumerate(answers) if answer.error is not None}
-        if reasons:
+        if reasons and asked.strict:
             raise RefusedInputs(reasons, outputs)
-        return cast(list[str], outputs)
+        if reasons:
+            warnings.warn(str(RefusedInputs(reasons, outputs)), stacklevel=2)
+        return outputs
 
     def answers(
         self, texts: Iterable[Input], options: Options | None = None, *, probabilities: bool = True, **given: Any

@@ -23,7 +23,7 @@ from seq2see.errors import InputError, UserError, shown
 from seq2see.evaluation.confidence import Confidence
 from seq2see.storage.folder import Tokenizers
 from seq2see.tasks import dates, human_dates
-from seq2see.tokenizers.folding import fold_unknown
+from seq2see.tokenizers.folding import fold_unknown, in_slots, out_of_slots, slots_of
 from seq2see.tokenizers.symbols import FEATURE, joined
 from seq2see.tokenizers.tokenizer import Tokenizer, fold
 
@@ -110,7 +110,8 @@ class Answerer:
             yield window
 
     def _answered(self, texts: list[str], options: Options) -> list[Answer]:
-        readings = [self.reading(text, options) for text in texts] if self.splits(options) else texts
+        apart = self.splits(options) or options.strict
+        readings = [self.reading(text, options) for text in texts] if apart else texts
         return self.joined(texts, readings, self.searched(parts_of(readings), options), options)
 
     def check_options(self, options: Options) -> None:
@@ -141,6 +142,8 @@ class Answerer:
 
     def reading(self, text: str, options: Options) -> Reading:
         """Read a text: as a document whose sentences are searched, as itself, or as an answer that refuses it."""
+        if options.strict and isinstance(text, str) and (why := self.unseen(text)):
+            return Answer(text, None, error=f"{why}: leave `strict` out to have it copied.")
         if not self.splits(options):
             return text
         from seq2see.answering import translation
@@ -210,17 +213,31 @@ class Answerer:
         return fold(self.tokenizers.source.untabbed(text))
 
     def read(self, text: str) -> str:
-        """Return a text as the model reads it: folded, with unknown characters replaced by similar known ones.
+        """Return a text as the model reads it: folded, with unknown characters replaced by similar known ones, or slots.
 
         A model of small letters reads ``Café`` as ``cafe``. What is done to a text before the search belongs here;
         what is done to its answer after it, in ``written``.
         """
+        return self._slotted(text)[0]
+
+    def _slotted(self, text: str) -> tuple[str, dict[str, str]]:
+        """Return a text as the model reads it, and which unknown symbol each slot in it holds."""
         text = self.folded(text)
-        return text if self.config.task in CHECKS else fold_unknown(self.tokenizers.source, text)
+        if self.config.task in CHECKS:
+            return text, {}
+        return in_slots(self.tokenizers.source, self.target, fold_unknown(self.tokenizers.source, text))
 
     def written(self, texts: Sequence[str], rows: Sequence[list[int]]) -> list[str]:
-        """Return the answers to texts by their ids."""
-        return self.target.decode_batch(rows)
+        """Return the answers to texts by their ids; unknown symbols of a text come back from their slots."""
+        found = self.target.decode_batch(rows)
+        if not slots_of(self.target):
+            return found
+        return [out_of_slots(answer, self._slotted(text)[1]) for text, answer in zip(texts, found, strict=True)]
+
+    def unseen(self, text: str) -> str:
+        """Say which symbols of a text are in no vocabulary and take slots; empty if there are none."""
+        held = self._slotted(text)[1].values()
+        return f"The model has never seen {', '.join(map(repr, held))}" if held else ""
 
     def check(self, text: str, anyway: bool = False) -> None:
         """Raise an InputError with the reason if the model cannot take this text.
@@ -417,9 +434,12 @@ class Answerer:
             return None, False
         read = self.read(text) if read is None else read
         source, remarks, unlike = self.tokenizers.source, [], ""
-        if source.letters is not None and read != self.folded(text):
-            remarks.append(f"The input was read as {shown(read)}.")
-        if self.confidence is not None:
+        if source.letters is not None and read != (given := self.folded(text)):
+            unlike = self.unseen(text)
+            if (known := fold_unknown(source, given)) != given:
+                remarks.append(f"The input was read as {shown(known)}.")
+            remarks += [f"{unlike}, and copies what it does not know."] if unlike else []
+        if self.confidence is not None and not unlike:
             real = length - len(source.before) - len(source.after)
             familiar = self.confidence.familiar
             if self.config.decoding.sentences and (thorough or familiar.letters):

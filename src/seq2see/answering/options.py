@@ -80,6 +80,9 @@ class Options:
     order: str | None = _option(
         None, "With human-dates: whether 03/04/2020 begins with the day or the month.", choices=("day", "month")
     )
+    strict: bool = _option(
+        False, "Refuse a text with characters that the model has never seen, instead of copying them."
+    )
     whole: bool = _option(False, "Do not split texts into sentences, even if the model translates sentences.")
     format: str | None = _option(
         None, "The format of a whole document, of which only the words change.", choices=FORMATS
@@ -121,7 +124,7 @@ class Options:
         from seq2see.documents.formats import check_format
 
         check_format(form)
-        for name in ("n_best", "only", "pattern", "prefix", "min_confidence", "order", "whole"):
+        for name in ("n_best", "only", "pattern", "prefix", "min_confidence", "order", "strict", "whole"):
             if getattr(self, name) != getattr(Options, name):
                 raise UserError(f"`{name}` does not apply to a document: leave it or `format` out.")
 

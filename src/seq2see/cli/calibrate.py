@@ -129,6 +129,8 @@ def _answerable(model: Seq2Seq, given: list[tuple[str, str]]) -> list[tuple[str,
     for source, target in given:
         try:
             model.answerer.check(source)
+            if why := model.answerer.unseen(source):  # its answer has no confidence
+                raise InputError(f"{why}.")
         except InputError as error:
             reasons.append(str(error))
         else:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from seq2see.errors import UserError
+from seq2see.tokenizers.folding import SLOTS
 from seq2see.tokenizers.tokenizer import BYTES, Tokenizer
 
 
@@ -32,7 +33,7 @@ def pieces_of(tokenizer: Tokenizer) -> tuple[list[bytes | None], str]:
             "list of answers with `only`."
         )
     for number, name in enumerate(names):
-        if number in special:
+        if number in special or name in SLOTS:
             written[number] = None
         elif tokenizer.has_bytes and name in _NUMBERS:
             written[number] = bytes([_NUMBERS[name]])
