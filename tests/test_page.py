@@ -1257,9 +1257,9 @@ def test_long_work_is_done_in_slices_and_given_up_for_newer_work(open_page: Open
 
 
 def test_a_server_has_the_puzzles_too(open_page: Open) -> None:
-    page = open_page("puzzle=6")
+    page = open_page("puzzle=10")
     card = page.locator("#puzzle")
-    expect(card).to_contain_text("6 of 12")
+    expect(card).to_contain_text("10 of 12")
     page.evaluate("() => { location.hash += '&muted=encoder.1.0~encoder.1.1~cross.1.1~cross.0.0~encoder.0.3'; }")
     expect(card.locator(".done")).to_contain_text("all ten dates are right", timeout=30_000)
 

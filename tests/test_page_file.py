@@ -623,19 +623,24 @@ def test_the_puzzles_begin_with_a_button_and_lead_on(open_file: Open) -> None:
     page = open_file()
     page.get_by_role("button", name="Puzzles").click()
     card = page.locator("#puzzle")
+    expect(card).to_contain_text("The output")
+    card.get_by_role("button", name="Next").click()
     expect(card).to_contain_text("Embeddings")
     typed("1111-11-11")(page)
     expect(card.locator(".done")).to_contain_text("two vectors")
     assert page.evaluate("() => document.body.scrollWidth <= innerWidth")
-    for topic, month in (("Positions", "January"), ("Attention", "July"), ("Masks", "January")):
+    for topic, month in (("Attention", "July"), ("Positions", "January"), ("Masks", "January")):
         card.get_by_role("button", name="Next").click()
-        expect(card.locator(".noted")).to_have_text(f"The date above is now 1845-0{7 if month == 'July' else 1}-05.")
+        if topic != "Masks":  # which goes on with the date of the positions
+            expect(card.locator(".noted")).to_have_text(
+                f"The date above is now 1845-0{7 if month == 'July' else 1}-05."
+            )
         expect(card.locator("h2")).to_have_text(topic)
         answer(page).to_have_text(f"{month} 5, 1845")
         expect(card.locator(".done")).to_have_count(0)
     card.get_by_role("button", name="Show me where").click()
     expect(page.locator("#decoder-title")).to_be_focused()
-    assert "puzzle=4" in page.url
+    assert "puzzle=5" in page.url
 
 
 def test_puzzles_are_offered_only_for_the_model_that_they_were_measured_on(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import posixpath
 import re
+import tomllib
 from collections.abc import Iterator
 from html import escape
 from pathlib import Path
@@ -24,6 +25,8 @@ ROOT = Path(__file__).parents[2]
 PAGES = ROOT / "build" / "site"  # models.py writes the live pages there, below models/
 CARD = "src/seq2see/models/{}/card"
 MODELS = ("dates", "human-dates", "en-fr", "en-de", "fr-en")
+SOURCE = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["urls"]["Source"]
+COLAB = SOURCE.replace("https://github.com/", "https://colab.research.google.com/github/")
 SMALL = 3_000_000  # bytes of a live page that is opened without being asked for
 
 project = html_title = "seq2see"
@@ -106,8 +109,11 @@ def code_pages(app: Sphinx) -> Iterator[tuple[str, dict[str, Any], str]]:
 def complete(app: Sphinx, docname: str, source: list[str]) -> None:
     """List the lessons below their overview, put the live page into them and on each card, below what the model does."""
     if docname == "lessons/README":
-        source[0] += "\n\n```{toctree}\n:hidden:\n:glob:\n\n[01]*\n```\n"
+        source[0] += "\n\n```{toctree}\n:hidden:\n:glob:\n\n[01]*\nmatrices\nteaching\n```\n"
     if re.match(r"lessons/\d", docname):  # JSON, so the frame must not hold double quotes
+        notebook = json.loads(source[0])
+        notebook["cells"][0]["source"] += [f"\n\n[Open in Colab]({COLAB}/blob/main/{docname}.ipynb)"]
+        source[0] = json.dumps(notebook, ensure_ascii=False)
         frame = frame_of("dates", "../models/dates.html#VIEW", 0).replace('"', "'")
         source[0] = re.sub(
             r"<!-- live ([\w.&=~-]+) -->", lambda match: frame.replace("VIEW", escape(match[1])), source[0]
