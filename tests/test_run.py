@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, replace
 from itertools import chain
 from pathlib import Path
@@ -13,13 +14,20 @@ import pytest
 
 from seq2see.config import DecodingConfig
 from seq2see.data.batching import Encoded
+from seq2see.data.pairs import Corpus
+from seq2see.data.recipe import rules_in
 from seq2see.errors import UserError
 from seq2see.storage.folder import Tokenizers
 from seq2see.tokenizers.tokenizer import Tokenizer
+from seq2see.training import report
+from seq2see.training.few import KEPT, PARTS, is_for, parts_of
 from seq2see.training.job import TrainingJob
-from seq2see.training.loop import CHECKPOINTS, LOG, continued
+from seq2see.training.journey import carry_out
+from seq2see.training.loop import CHECKPOINTS, LOG, Step, continued
 from seq2see.training.options import LoadedModel, TrainOptions
 from seq2see.training.prepare import HELD_OUT_DATES, MORE_LENGTH, RawSplits, limits_by, prepare, prepare_dates
+from seq2see.training.report import interval
+from seq2see.training.search import TABLE, searched
 from test_training import small_config, small_trainer
 
 
@@ -180,3 +188,144 @@ def test_ten_bad_rows_are_named_and_the_others_are_counted(tmp_path: Path) -> No
         assert said[0].startswith("mine.tsv, line 201: ")
         assert len(said) == 10 + len(more)
         assert said[10:] == more
+
+
+class Silent:
+    """A display that keeps what is said."""
+
+    command, signals = "test", ()
+
+    def __init__(self) -> None:
+        self.said: list[str] = []
+        self.say = self.said.append
+
+    def busy(self, text: str) -> AbstractContextManager[Callable[[str], None]]:
+        return nullcontext(lambda text: None)
+
+    def introduce(self, job: TrainingJob) -> None:
+        pass
+
+    def steps(self, job: TrainingJob) -> AbstractContextManager[Callable[[Step], None]]:
+        return nullcontext(lambda step: None)
+
+    def tested(self, job: TrainingJob) -> None:
+        self.said.append(report.tested(job))
+
+
+def test_a_search_carries_the_best_trial_to_its_end_and_goes_on_where_it_was_stopped(tmp_path: Path) -> None:
+    pairs = [(f"{n:03}", f"{n:03}"[::-1]) for n in range(400)]
+    small = {"heads": 2, "encoder_layers": 1, "decoder_layers": 1}
+    asked, display = TrainOptions(tmp_path / "m", model=small, device="cpu"), Silent()
+    begun = Silent()
+    begun.say = lambda text: (_ for _ in ()).throw(OSError("a full disk")) if "12%" in text else None  # type: ignore
+    with pytest.raises(OSError, match="full"):
+        searched(3.0, lambda: RawSplits.read(pairs), asked, begun, 3)
+    with pytest.raises(UserError, match="m-search holds the trials of a search"):
+        searched(3.0, lambda: RawSplits.read(pairs), asked, display, 3)
+    job = searched(3.0, lambda: RawSplits.read(pairs), replace(asked, resume=True), display, 3)
+    assert job is not None
+    assert job.trainer.ended
+    assert sum("held-out loss" in text for text in display.said) == 2  # the first three were done before
+    rows = json.loads((tmp_path / "m" / TABLE).read_text())
+    assert [row["part"] for row in rows].count(0.25) == 1
+    assert rows[0]["changes"] == {}
+    assert [path.name for path in tmp_path.iterdir()] == ["m"]
+    best = max(rows, key=lambda row: row["part"])
+    reasons = {one.setting: one.value for one in job.setup.recipe.reasons if one.rule.name == "search"}
+    assert reasons.keys() <= {*best["changes"], "model.d_ff", "model.encoder_layers", "model.decoder_layers"}
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (TrainOptions(), "name a folder"), (TrainOptions(Path("x"), preset="document"), "leave `preset` out"),
+        (TrainOptions(Path("x"), members=2), "leave `ensemble` out"),
+        (TrainOptions(Path("x"), training={"steps": 2}), "leave `steps` and `budget` out"),
+    ],
+)  # fmt: skip
+def test_what_a_search_cannot_do_is_said(options: TrainOptions, message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        searched(1.0, lambda: RawSplits.read([("a", "b")] * 9), options, Silent())
+
+
+def test_rules_of_the_user_overrule_ours(tmp_path: Path) -> None:
+    path = tmp_path / "mine.toml"
+    path.write_text("""
+[[rule]]
+name = "narrow for my codes"
+when = {pairs = [10, 500], subwords = false}
+settings = {"model.d_model" = 64, "model.d_ff" = 128}
+evidence = "my notes"
+
+[[rule]]
+name = "not for these"
+when = {gpu = true}
+settings = {"model.d_model" = 512}
+""")
+    with pytest.raises(UserError, match="there is no fact 'gpu'"):
+        rules_in(path)
+    path.write_text(path.read_text().replace("gpu = true", 'device = "cuda"'))
+    setup = prepare(
+        RawSplits.read([(f"{n:03}", f"{n:03}"[::-1]) for n in range(200)]),
+        TrainOptions(device="cpu", rules=rules_in(path)),
+    )
+    assert (setup.config.model.d_model, setup.config.model.d_ff) == (64, 128)
+    assert ("model.d_model", "narrow for my codes", "my notes") in [
+        (one.setting, one.rule.name, one.rule.evidence) for one in setup.recipe.reasons
+    ]
+    for text, message in (
+        ("[rule", "no TOML file"),
+        ("[[rule]]\nname = 1", "expected to have"),
+        ("x = 1", "expected to"),
+    ):
+        path.write_text(text)
+        with pytest.raises(UserError, match=message):
+            rules_in(path)
+
+
+def test_how_sure_a_score_is() -> None:
+    assert interval(23, 25) == pytest.approx((0.750, 0.978), abs=1e-3)  # Wilson's, as statsmodels gives it
+    assert interval(0, 10) == pytest.approx((0.0, 0.278), abs=1e-3)
+    assert interval(10, 10) == pytest.approx((0.722, 1.0), abs=1e-3)
+
+
+def test_of_few_pairs_none_is_set_aside_and_each_is_answered_once(tmp_path: Path) -> None:
+    pairs = [(f"{n % 40:03}", f"{n % 40:03}"[::-1]) for n in range(80)] + [(f"{n:03}", "x") for n in range(100, 140)]
+    small = {"d_model": 16, "heads": 2, "d_ff": 16, "encoder_layers": 1, "decoder_layers": 1}
+    options, display = TrainOptions(tmp_path / "m", model=small, training={"budget": 4.0}, device="cpu"), Silent()
+    for rest, held in parts_of(Corpus("pairs", pairs, [*range(120)]), 1):
+        assert sorted([*rest.pairs, *held]) == sorted(pairs)
+        assert not {source for source, _ in rest.pairs} & {source for source, _ in held}
+        assert [pairs[line] for line in rest.lines] == rest.pairs
+    display.introduce = lambda job: (_ for _ in ()).throw(OSError("a full disk"))  # type: ignore
+    with pytest.raises(OSError, match="full"):
+        carry_out(lambda: RawSplits.read(pairs), options, display)
+    assert sum(text.startswith("Part ") for text in display.said) == PARTS
+    again = Silent()
+    job = carry_out(lambda: RawSplits.read(pairs), replace(options, resume=True), again)
+    assert job is not None
+    assert job.result is not None
+    assert not [text for text in again.said if text.startswith("Part ")]  # they are known
+    assert sorted((source, target) for source, target, _ in job.result.scores.answers) == sorted(pairs)
+    assert job.trainer.config.training.budget is None
+    assert sorted(job.setup.train) == sorted(pairs)
+    card = (tmp_path / "m" / "card.md").read_text()
+    assert "| validated on | all, each of the 120 was answered by one of 5 models that learned from others |" in card
+    assert "all 120 for training, split" in card
+    assert not (tmp_path / "m" / KEPT).exists()
+
+
+def test_few_pairs_with_a_test_of_their_own_are_scored_on_that() -> None:
+    pairs = [(f"{n:03}", "x") for n in range(60)]
+    small = {"d_model": 16, "heads": 2, "d_ff": 16, "encoder_layers": 1, "decoder_layers": 1}
+    options = TrainOptions(model=small, training={"budget": 2.0}, device="cpu")
+    job = carry_out(lambda: RawSplits.read(pairs, test=[("999", "x"), ("001", "x")]), options, Silent())
+    assert job is not None
+    assert job.result is not None
+    assert [source for source, *_ in job.result.scores.answers] == ["999", "001"]
+    assert (job.setup.seen, "all 60 for training, 2 for the test" in job.setup.counts) == (1, True)
+    for given in ({"validation": pairs[:5]}, {}):
+        for asked in (TrainOptions(training={"steps": 2}), TrainOptions(preset="document")):
+            assert not is_for(RawSplits.read(pairs, **given), asked)
+    assert not is_for(RawSplits.read(pairs[:40]), options)
+    assert not is_for(RawSplits.read(pairs, validation=pairs[:5]), options)

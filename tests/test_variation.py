@@ -116,7 +116,7 @@ def copier() -> seq2see.Seq2Seq:
     model = seq2see.fit(pairs, model=shape, training={"steps": 1}, device="cpu", progress=False)
     engine = SimpleNamespace(
         ids=lambda rows, rules, allowed: [row[1:] for row in rows],
-        search=lambda rows, rules, n_best, allowed: [[Hypothesis(row[1:], [-0.1] * len(row[1:]), -0.3, True)] for row in rows],
+        search=lambda rows, *others: [[Hypothesis(row[1:], [-0.1] * len(row[1:]), -0.3, True)] for row in rows],
     )
     model.network.searched = lambda batches, ask: ((rows, ask(engine, rows)) for _, rows in batches)  # type: ignore
     return model

@@ -135,8 +135,11 @@ def _dates(model: str, years: tuple[int, int], sample: int | None, seed: int, as
             raise UserError(f"--sample is {sample:,}, but the years {first}-{last} have {len(ordinals):,} dates.")
         ordinals = np.random.default_rng(seed).choice(ordinals, sample, replace=False)
     found = loaded(model, device, characters=len("2025-09-03") * len(ordinals))
+    date = pairs_of(ordinals[:1])[0][0]
     try:
-        found.answerer.check(pairs_of(ordinals[:1])[0][0])
+        found.answerer.check(date)
+        if why := found.answerer.unseen(date):
+            raise InputError(f"{why}.")
     except InputError as error:
         raise UserError(f"{model} takes no dates: {error} Give a file of pairs to score it on.") from None
     scores, started = Evaluation(), time.perf_counter()

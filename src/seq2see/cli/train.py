@@ -1,4 +1,4 @@
-"""``seq2see train`` and ``seq2see presets``: they read options and show progress; ``training.job`` does the work."""
+"""``seq2see train`` and ``seq2see presets``: they read options and show progress; ``training.journey`` does the work."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
+from functools import partial
 from pathlib import Path
 from statistics import mean, pstdev
 from typing import TYPE_CHECKING, Annotated, Any
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 #: Options that apply only to one kind of data.
 FOR_PAIRS = (
     "columns", "tokenizer", "vocabulary", "validation", "test", "strict", "start", "distil", "teacher",
-    "unlabelled", "unseen",
+    "unlabelled", "unseen", "search", "rules",
 )  # fmt: skip
 FOR_DATES = ("years", "count")
 LONG = 10.0  # seconds of preparation from which its speed is printed
@@ -72,6 +73,10 @@ def train(
     steps: Annotated[int | None, Option("--steps", min=1, help="Take exactly so many optimiser steps.")] = None,
     budget: Annotated[str | None, Option("--budget", metavar="TIME", help="Train for at most this long: 90s, 30m "
                       "or 1h. It ends sooner when nothing more comes. 15 minutes on a CPU, 10 on a GPU.")] = None,
+    search: Annotated[str | None, Option("--search", metavar="TIME", help="Try several choices that the rules leave "
+                      "open, as long as this in all, and carry the best one to its end.")] = None,
+    rules: Annotated[Path | None, Option("--rules", metavar="FILE", help="A TOML file with rules of yours, which "
+                     "overrule those that choose the settings.")] = None,
     settings: Annotated[list[str] | None, Option("--set", metavar="KEY=VALUE",
                         help="Any setting, such as model.norm=pre.")] = None,
     validation: Annotated[str | None, Option("--validation", metavar="FILE",
@@ -115,11 +120,13 @@ def train(
     from seq2see.config import parse_overrides
     from seq2see.data.columns import checked
     from seq2see.data.pairs import paths_of
-    from seq2see.data.recipe import seconds_in
+    from seq2see.data.recipe import rules_in, seconds_in
     from seq2see.storage import folder
-    from seq2see.training import distributed, job
+    from seq2see.training import distributed, journey
+    from seq2see.training.job import TrainingJob as Job
     from seq2see.training.options import LoadedModel, TrainOptions, beside_of, sources_of
     from seq2see.training.prepare import RawSplits, prepare_dates
+    from seq2see.training.search import searched
 
     chosen = parse_overrides(settings or [])
     given = {"seed": seed, "steps": steps, "budget": None if budget is None else seconds_in(budget)}
@@ -147,6 +154,7 @@ def train(
         start=None if start is None else LoadedModel.read(start),
         teacher=None if teacher is None else LoadedModel.read(teacher),
         unlabelled=[] if unlabelled is None else sources_of(unlabelled), members=ensemble, distil=distil,
+        rules=() if rules is None else rules_in(rules),
     )  # fmt: skip
     begun = beside_of(where) if distil else where
     if resume and not (begun / folder.CONFIG).is_file():
@@ -162,9 +170,10 @@ def train(
         display.corpus = found.corpus
         return found
 
-    done: job.TrainingJob | None
+    done: Job | None
     if not dates:
-        done = job.carry_out(read, options, display)
+        way = journey.carry_out if search is None else partial(searched, seconds_in(search))
+        done = way(read, options, display)
     elif options.finished("dates"):
         done = None
     else:
@@ -172,8 +181,8 @@ def train(
             setup = prepare_dates(options, parse_years(years or "1000-9999"), count or 100_000)
             if setup.where.said:
                 complain(setup.where.said)
-            made = job.TrainingJob(setup, options, complain)
-        done = job.finish(made, display)
+            made = Job(setup, options, complain)
+        done = journey.finish(made, display)
     distributed.leave()
     if done is None:
         complain(f"{where} holds a finished model: there is nothing to resume.")

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import re
+import tomllib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
+from functools import partial
 from math import log2, log10, sqrt
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from seq2see.config import Config, ModelConfig, TrainingConfig
+from seq2see.config import Config, ModelConfig, TrainingConfig, parse_overrides
 from seq2see.config import preset as find_preset
 from seq2see.data.cuts import Cuts
 from seq2see.devices import is_cuda
-from seq2see.errors import UserError, counted
+from seq2see.errors import UserError, counted, suggest
+from seq2see.files import given_text
 from seq2see.machine import instructions
 from seq2see.tokenizers.tokenizer import Tokenizer
 
@@ -239,6 +243,43 @@ RULES: tuple[Rule, ...] = (
     Rule("averages and lines", lambda facts: {"training.average": 3, "training.evaluate_on": 500 if facts.gpu else 200},
          "results/recipe.md: landing"),
 )  # fmt: skip
+
+
+def rules_in(path: Path) -> tuple[Rule, ...]:
+    """Read rules of the user's own from a TOML file; they overrule ours.
+
+    ``[[rule]]`` has a name, ``settings`` by name, ``when``: what facts must be (a value, or the least and the most), and
+    perhaps ``evidence``.
+    """
+    try:
+        given = tomllib.loads(given_text(path, "a TOML file of rules"))
+    except tomllib.TOMLDecodeError as error:
+        raise UserError(f"{path} is no TOML file ({error}).") from None
+    found, known = [], {one.name for one in fields(Facts)}
+    for number, one in enumerate(given.get("rule", []) if given.keys() == {"rule"} else [{}], 1):
+        settings, when = one.get("settings"), one.get("when", {})
+        if not isinstance(settings, dict) or not settings or not isinstance(when, dict) or not one.get("name"):
+            raise UserError(f"{path}: [[rule]] {number} was expected to have a `name`, `settings` and perhaps `when`.")
+        for name in when.keys() - known:
+            raise UserError(f"{path}: there is no fact {name!r}. {suggest(name, sorted(known))}")
+        checked = parse_overrides([f"{name}={value}" for name, value in settings.items()])
+        values = {f"{part}.{name}": value for part in ("model", "training") for name, value in checked[part].items()}
+        said = str(one.get("evidence", path))
+        found.append(Rule(str(one["name"]), partial(_given, values), said, partial(_holds, when)))
+    return tuple(found)
+
+
+def _given(values: Mapping[str, Any], facts: Facts) -> Mapping[str, Any]:
+    return values
+
+
+def _holds(when: Mapping[str, Any], facts: Facts) -> bool:
+    """Whether facts are as a rule of the user's wants them."""
+    for name, value in when.items():
+        fact = getattr(facts, name)
+        if not (value[0] <= fact <= value[1] if isinstance(value, list) else fact == value):
+            return False
+    return True
 
 
 def choose(facts: Facts, preset: str | None = None, rules: Sequence[Rule] = RULES) -> Recipe:

@@ -10,6 +10,7 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -124,6 +125,8 @@ def fit(
     vocabulary: int | None = None,
     preset: str | None = None,
     budget: float | str | None = None,
+    search: float | str | None = None,
+    rules: str | os.PathLike[str] | None = None,
     model: ModelConfig | dict[str, Any] | None = None,
     training: TrainingConfig | dict[str, Any] | None = None,
     decoding: dict[str, Any] | None = None,
@@ -173,6 +176,9 @@ def fit(
         preset: a shape of the paper, by name; ``seq2see presets`` lists them.
         budget: the longest time for the steps, in seconds or as ``"30m"``; 15 minutes on a CPU, 10 on a GPU. A training
             ends sooner when the answers to held-out pairs stop improving.
+        search: a time in which several trainings begin with other choices than the rules'; the better half of them goes
+            on, again and again, and the best one is carried to its end. The table of what was tried stays in ``out``.
+        rules: a TOML file with rules of yours, which overrule those that choose the settings.
         model: settings that override the preset's; or a ``ModelConfig``, which is used as it is, with the vocabularies
             of the tokenizers.
         training: settings that override the chosen ones, such as ``{"steps": 500}``, which takes exactly so many; or a
@@ -203,10 +209,11 @@ def fit(
     An exception in ``on_step`` is raised, with the model so far as its attribute ``model``. Both leave a checkpoint in
     ``out``.
     """
-    from seq2see.data.recipe import seconds_in
-    from seq2see.training.job import carry_out
+    from seq2see.data.recipe import rules_in, seconds_in
+    from seq2see.training.journey import carry_out
     from seq2see.training.options import TrainOptions, sources_of
     from seq2see.training.prepare import RawSplits
+    from seq2see.training.search import searched
 
     if ensemble < 1:
         raise UserError(f"`ensemble` is {ensemble}: the number of models was expected, 1 or more.")
@@ -231,10 +238,11 @@ def fit(
         members=ensemble,
         distil=distil,
         vary=vary,
+        rules=() if rules is None else rules_in(Path(rules)),
     )
     display = _OnStandardError(progress, on_step)
     try:
-        job = carry_out(
+        job = (carry_out if search is None else partial(searched, seconds_in(search)))(
             lambda: RawSplits.read(data, validation, test, options.seed, columns, unseen=unseen), options, display
         )
     except Exception as error:

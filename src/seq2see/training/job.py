@@ -1,4 +1,4 @@
-"""One training: ``prepare`` it, train, test, write. ``seq2see.fit`` and ``seq2see train`` both call ``carry_out``."""
+"""One training of what is prepared: train, test, write."""
 
 from __future__ import annotations
 
@@ -7,9 +7,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
-from functools import cache
 from importlib.util import find_spec
-from pathlib import Path
 from typing import Protocol
 
 from seq2see.answering.repairs import proven
@@ -31,7 +29,7 @@ from seq2see.storage.weights import weights_of
 from seq2see.training import distributed, report
 from seq2see.training.loop import Step, Trainer
 from seq2see.training.options import LoadedModel, TrainOptions
-from seq2see.training.prepare import RawSplits, TrainingSetup, is_known, prepare
+from seq2see.training.prepare import TrainingSetup, is_known
 
 
 @dataclass(frozen=True)
@@ -101,7 +99,7 @@ class TrainingJob:
                     return False
         return True
 
-    def test(self) -> Result:
+    def score(self) -> Evaluation:
         """Put the final weights into the model, choose its repairs, and score its answers to the test pairs."""
         network, trainer, setup = self.trainer.finish(), self.trainer, self.setup
         model = Seq2Seq(trainer.config, trainer.tokenizers, network, device=setup.device)
@@ -109,7 +107,12 @@ class TrainingJob:
         if rules.sentences and "repairs" not in self.options.decoding:
             rules = rules.but(repairs=proven(model.answerer, setup.validation, rules))
             model.config = trainer.config = replace(trainer.config, decoding=rules)
-        scores = model.evaluate(setup.test)
+        return model.evaluate(setup.test)
+
+    def test(self) -> Result:
+        """Score the finished model, and fit its confidence."""
+        trainer, setup = self.trainer, self.setup
+        scores = self.score()
         confidence, complete = self._calibrated()
         own, held, members = None, None, []
         labelled = setup.labelled[: len(trainer.validation)]
@@ -118,6 +121,16 @@ class TrainingJob:
         if isinstance(trainer.model, Ensemble):
             members = [self._right(trainer.validation, member) for member in trainer.model.all]
         self.result = Result(scores, confidence, complete, own, held, members)
+        return self.result
+
+    def estimated(self, scores: Evaluation, seen: list[calibrate.Observed]) -> Result:
+        """Take over what others have found that learned from parts of the pairs; given test pairs are answered."""
+        if "test" in self.setup.given:
+            scores = self.score()
+        self.trainer.finish()
+        chrf = GOOD_CHRF if are_sentences(self.setup.labelled) else None
+        confidence = calibrate.calibrated(seen, None, self._familiar(), chrf)
+        self.result = Result(scores, confidence, sum(ended for _, ended, _ in seen))
         return self.result
 
     def _right(self, pairs: Sequence[Pair], network: object = None) -> float:
@@ -131,22 +144,23 @@ class TrainingJob:
 
         Return also how many validation pairs were answered completely.
         """
-        setup, tokenizers = self.setup, self.trainer.tokenizers
+        setup = self.setup
         if setup.recipe is None or len({source for source, _ in setup.validation}) < FEWEST:
             return None, None
-        engine = engine_of(self.trainer.model, Special.of(tokenizers))
+        seen, others = map(self.observe, (setup.validation, without(setup.test, setup.validation)))
         chrf = GOOD_CHRF if are_sentences(setup.validation) else None
-        seen, others = (
-            calibrate.observe(
-                engine,
-                tokenizers,
-                setup.config.decoding,
-                [pair for pair in pairs if is_known(tokenizers.source, pair[0])],
-                chrf,
-            )
-            for pairs in (setup.validation, without(setup.test, setup.validation))
-        )
         return calibrate.calibrated(seen, others or None, self._familiar(), chrf), sum(ended for _, ended, _ in seen)
+
+    def observe(self, pairs: Sequence[Pair]) -> list[calibrate.Observed]:
+        """Answer pairs, and return how sure each answer is and whether it is right."""
+        tokenizers = self.trainer.tokenizers
+        return calibrate.observe(
+            engine_of(self.trainer.model, Special.of(tokenizers)),
+            tokenizers,
+            self.setup.config.decoding,
+            [pair for pair in pairs if is_known(tokenizers.source, pair[0])],
+            GOOD_CHRF if are_sentences(self.setup.validation) else None,
+        )
 
     def _familiar(self) -> Familiar:
         """Compute the statistics of the training sources."""
@@ -201,47 +215,6 @@ class Display(Protocol):
 
     def tested(self, job: TrainingJob) -> None:
         """Show what the test found."""
-
-
-def carry_out(read: Callable[[], RawSplits], options: TrainOptions, display: Display) -> TrainingJob | None:
-    """Read, prepare, train, test and write; return None if the folder to resume holds a finished model.
-
-    With ``distil`` the ensemble is trained first, beside the folder, and then teaches one model. A training that was
-    stopped has no ``result``.
-    """
-    read = cache(read)  # the data may be a generator
-    if options.distil:
-        several = options.of_ensemble()
-        first = carry_out(read, several, display)
-        if first is not None and first.result is None:
-            return first
-        display.say(f"One model learns from the ensemble{f' in {several.out}' if several.out else ''}.")
-        options = options.of_pupil(first.as_teacher() if first else LoadedModel.read(several.out or Path()))
-    if options.finished("pairs"):
-        return None
-    data = read()
-    with display.busy("Preparing …") as show:
-        setup = prepare(data, options, show)
-        for remark in [*([setup.where.said] if setup.where.said else []), *setup.remarks]:
-            display.say(remark)
-        job = TrainingJob(setup, options, display.say)
-    return finish(job, display)
-
-
-def finish(job: TrainingJob, display: Display) -> TrainingJob:
-    """Train, test and write what is prepared."""
-    display.introduce(job)
-    with display.steps(job) as show:
-        ended = job.train(show, *display.signals)
-    if ended and distributed.first():
-        try:
-            with display.busy("Testing …"):
-                job.test()
-        except KeyboardInterrupt:
-            return job
-        job.write(report.card(job, display.command))
-        display.tested(job)
-    return job
 
 
 @contextmanager

@@ -407,7 +407,7 @@ class Trainer:
 
     def _line(self, loss: float) -> Line | None:
         """Measure and write a line of the table in the first process; the others receive its score."""
-        line = self._measured(loss) if distributed.first() else None
+        line = self.measured(loss) if distributed.first() else None
         score, on_held_out, right = distributed.from_first(
             (0.0, 0.0, False) if line is None else (line.score, line.validation_loss, line.exact_match == 1.0)
         )
@@ -427,11 +427,13 @@ class Trainer:
         why = (
             f"all {len(self.validation):,} held-out pairs are right"
             if course.why == "solved"
-            else f"the answers to the held-out pairs have not become better since step {course.step:,}"
+            else "neither the answers to the held-out pairs nor their loss have become better since step "
+            f"{max(course.step, course.low):,}"
         )
         return f"At step {self.step:,} {why}: the learning rate falls to zero until step {course.last:,}."
 
-    def _measured(self, loss: float) -> Line:
+    def measured(self, loss: float = math.nan) -> Line:
+        """Answer the held-out pairs as the model stands; the course of the training is as without it."""
         scores = self._answered()
         return Line(
             step=self.step,

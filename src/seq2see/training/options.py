@@ -16,6 +16,7 @@ from seq2see import devices
 from seq2see.config import Config, DecodingConfig, ModelConfig, TrainingConfig
 from seq2see.config import preset as find_preset
 from seq2see.data.cuts import LEARNED, Asked, kinds_asked
+from seq2see.data.recipe import Rule
 from seq2see.data.variation import Vary
 from seq2see.errors import UserError
 from seq2see.files import given_text
@@ -89,6 +90,7 @@ class TrainOptions:
     members: int = 1  # of an ensemble
     distil: bool = False  # train one model on the ensemble, which is written beside it
     vary: Vary | None = None  # changes the pairs of each epoch
+    rules: tuple[Rule, ...] = ()  # which overrule the recipe's
 
     def __post_init__(self) -> None:
         devices.check(self.device)

@@ -17,7 +17,7 @@ from seq2see.data.batching import Encoded, Ragged
 from seq2see.data.cuts import Cuts, cuts_of, tokenizers_of
 from seq2see.data.doctor import lines_named
 from seq2see.data.pairs import Corpus, Pair, Splits, corpus_of, paths_in, seen_in, split
-from seq2see.data.recipe import LONGEST, Facts, Recipe, choose, config_of, fast_on, most_tokens, with_length
+from seq2see.data.recipe import LONGEST, RULES, Facts, Recipe, choose, config_of, fast_on, most_tokens, with_length
 from seq2see.data.shards import Shards, Survey, is_large, survey
 from seq2see.data.shards import write as write_shards
 from seq2see.data.variation import copied_share, made_up
@@ -93,6 +93,7 @@ class TrainingSetup:
     unlabelled: frozenset[str] = frozenset()  # given sources that a teacher answered
     given: tuple[str, ...] = ()  # the held-out parts that were given, not split off by source
     where: Choice = CPU
+    parts: int = 0  # of few pairs: nothing is set aside, and each part was answered by a model that learned from others
 
     @property
     def device(self) -> str:
@@ -103,6 +104,9 @@ class TrainingSetup:
     def counts(self) -> str:
         """The number of pairs of each part, in words."""
         taught = f" and {self.taught:,} that the teacher answered" if self.taught else ""
+        if self.parts:
+            given = f", {len(self.test):,} for the test" if "test" in self.given else ""
+            return f"all {self.own or len(self.train):,} for training{taught}{given}"
         return (
             f"{self.own or len(self.train):,} for training{taught}, {len(self.validation):,} for validation, "
             f"{len(self.test):,} for the test"
@@ -126,6 +130,8 @@ class TrainingSetup:
     @cached_property
     def seen(self) -> int:
         """How many test pairs have a training source, which is possible only if files were given."""
+        if self.parts and "test" not in self.given:
+            return 0
         return seen_in(self.sources, self.test) if self.given or self.unlabelled else 0
 
     @cached_property
@@ -136,6 +142,9 @@ class TrainingSetup:
     @property
     def apart(self) -> str:
         """Which parts share sources, in words; only given parts can."""
+        if self.parts:
+            own = self.own or len(self.train)
+            return f"each of the {own:,} was answered by one of {self.parts} models that learned from others"
         if not self.given and not self.unlabelled:
             return "no source in two parts"
         if isinstance(self.train, Shards):
@@ -153,7 +162,7 @@ class TrainingSetup:
 
     def origin(self, seed: int) -> str:
         """Where the held-out parts come from, in words."""
-        if len(self.given) == 1:
+        if len(self.given) == 1 and not self.parts:
             other = {"validation": "test", "test": "validation"}[self.given[0]]
             return f"the {self.given[0]} as given, the {other} split off by source with seed {seed}"
         return "as given" if self.given else f"split by source with seed {seed}"
@@ -258,7 +267,7 @@ def _chosen(
 
     def recipe(device: str) -> Recipe:
         facts = Facts.of(lengths, cuts, device, members=options.members, taught=options.teacher is not None, **others)
-        return choose(replace(facts, longest=max(facts.longest, longest)), options.preset)
+        return choose(replace(facts, longest=max(facts.longest, longest)), options.preset, RULES + options.rules)
 
     first = recipe("cuda" if options.device == "auto" else options.device)
     width = ModelConfig.of(**{"share_embeddings": False, **first.model, **options.settings["model"]}).d_model

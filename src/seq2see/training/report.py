@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import sqrt
 from typing import TYPE_CHECKING
 
 from seq2see.data.cuts import are_sentences
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
 STILL = 1.2  # times the steps after which the rate fell, beyond which the best line says that more would come
 OVERFITS, POOR = 0.3, 0.2  # a gap in shares of right answers, and a score
+UNSURE = 0.05  # the width of a score's 95 % interval from which it is told
 USELESS = 0.95  # character error rate of answers that share nothing with the right ones
 
 
@@ -40,14 +42,23 @@ def tested(job: TrainingJob) -> str:
     scores, others = scores_of(job), of_others(job)
     what = "dates" if job.setup.recipe is None else "pairs"
     what = what if job.setup.seen else unseen_pairs(job, what)
+    low, high = interval(scores.exact, scores.pairs)
+    sure = f"; of all such pairs {low:.0%} to {high:.0%} may be" if high - low > UNSURE else ""
     told = (
-        f"Test: {scores.exact:,} of {scores.pairs:,} {what} are right ({scores.exact_match:.2%}), "
+        f"Test: {scores.exact:,} of {scores.pairs:,} {what} are right ({scores.exact_match:.2%}{sure}), "
         f"after {job.trainer.seconds:.0f} s of training."
     )
     if others is not None:
         count = f"{others.exact:,} ({others.exact_match:.2%})"
         told += f"\nOf the {others.pairs:,} whose source is not in the training, {count}."
     return told
+
+
+def interval(right: int, count: int) -> tuple[float, float]:
+    """Return the 95 % interval of a share, by Wilson's formula."""
+    z, n = 1.96, max(1, count)
+    middle, root = right / n + z * z / (2 * n), z * sqrt(right / n * (1 - right / n) / n + z * z / (4 * n * n))
+    return max(0.0, (middle - root) / (1 + z * z / n)), min(1.0, (middle + root) / (1 + z * z / n))
 
 
 def asks_for_own(trainer: Trainer) -> bool:
@@ -97,10 +108,10 @@ def unfitted(job: TrainingJob) -> str:
     assert job.result is not None
     if job.result.confidence is not None or job.setup.recipe is None:
         return ""
-    complete = job.result.complete
+    complete, asked = job.result.complete, job.setup.different if job.setup.parts else len(job.setup.validation)
     return (
         f"The confidence is not fitted: this needs complete answers to {FEWEST} validation sources or more, and the "
-        f"validation has {counted(len(job.setup.validation), 'pair')}"
+        f"validation has {counted(asked, 'pair')}"
         f"{'' if complete is None else f', of which {complete:,} were answered completely'}. "
         "`seq2see calibrate` fits it on other pairs."
     )
@@ -153,7 +164,7 @@ def card(job: TrainingJob, command: str) -> str:
         "",
         *(["| not tested | |", "|---|---|"] if job.result is None else _rows(job)),
         f"| trained on | {counted(setup.different, 'pair')}, {steps}, {trainer.seconds:.0f} s |",
-        f"| validated on | {counted(len(setup.validation), 'pair')}, {setup.apart} |",
+        f"| validated on | {'all' if setup.parts else counted(len(setup.validation), 'pair')}, {setup.apart} |",
         "",
         "Made by:",
         "",
