@@ -332,8 +332,8 @@ def test_fit_learns_something_new() -> None:
     fitted = seq2see.fit(pairs, model=shape, training=quick)
     assert fitted.evaluate(pairs).exact_match > 0.9
     assert "exact match" in fitted.card
-    with pytest.raises(InputError, match="'x'"):
-        fitted("1x2")
+    with pytest.raises(InputError, match="'β'"):
+        fitted("αβγδεζηθικ")  # more unknown characters than there are slots
 
 
 def test_fit_refuses_what_cannot_be_learned_from() -> None:
@@ -441,7 +441,7 @@ def test_validation_and_test_are_kept_apart() -> None:
 @pytest.mark.parametrize(("arguments", "message"), [
     ({"vocabulary": 5}, "^`vocabulary` is 5: at least 8"),
     ({"vocabulary": 50}, "^`vocabulary` is 50, but .* set `tokenizer` to"),
-    ({"tokenizer": "words", "vocabulary": 500}, "^`vocabulary` is 500, but 35 pairs have"),
+    ({"tokenizer": "words", "vocabulary": 600}, "^`vocabulary` is 600, but 35 pairs have"),
     ({"training": {"steps": 5, "budget": 3}}, r"^steps \(5\) and budget \(3 s\) both say how long"),
     ({"resume": True}, "^`resume` .* with `out`"), ({"device": "gpu"}, "^`device` is 'gpu'"),
     ({"preset": "bse"}, "Did you mean 'base'"), ({"start": "dates", "tokenizer": "bpe"}, "but `start` has a tokenizer"),
@@ -456,7 +456,7 @@ def test_fit_takes_typed_configs() -> None:
     fitted = little(model=shape, training=seq2see.TrainingConfig.of(**LITTLE, warmup=2))
     assert fitted.config.training.warmup == 2
     assert fitted.config.model.max_length == 1024
-    assert fitted.config.model.source_vocabulary == fitted.tokenizers.source.size == 13
+    assert fitted.config.model.source_vocabulary == fitted.tokenizers.source.size == 13 + len(SLOTS)
     short = seq2see.TrainingConfig.of(budget=1.0, batch_tokens=200)
     assert little(model=shape, training=short).config.training.steps > 1
 

@@ -19,6 +19,7 @@ from seq2see.cli import app
 from seq2see.data.cuts import cuts_of, fitting, kinds_asked, tokenizers_of
 from seq2see.errors import InputError, UserError
 from seq2see.storage.folder import Tokenizers, find, read_tokenizers
+from seq2see.tokenizers.folding import SLOTS
 from seq2see.tokenizers.symbols import features_of
 from seq2see.tokenizers.tokenizer import Tokenizer
 
@@ -39,7 +40,7 @@ def test_the_data_choose_a_tokenizer_for_each_side() -> None:
     assert cuts.kinds == ("characters", "symbols")
     assert str(cuts) == "characters → symbols (the sides are short, or of signs)"
     source, target = tokenizers_of(cuts, pairs)
-    assert (source.kind, target.kind, target.size) == ("characters", "symbols", 3 + len(PHONES))
+    assert (source.kind, target.kind, target.size) == ("characters", "symbols", 3 + len(PHONES) + len(SLOTS))
     assert target.tokens(target.encode("K AE1")) == ["<sos>", "K", "AE1", "<eos>"]
     assert cuts_of([(t, s) for s, t in pairs]).kinds == ("symbols", "characters")
 
@@ -174,7 +175,7 @@ def test_a_model_is_trained_with_any_two(tmp_path: Path, monkeypatch: pytest.Mon
 
 def test_symbols_and_single_words_are_aligned_by_symbols_and_letters() -> None:
     made = seq2see.fit(words(60), training={"steps": 2}, model=TINY)
-    other = Tokenizer.symbols(["AE1 B. K' x y z <1> <2>"])
+    other = Tokenizer.symbols(["AE1 B. K' x y z <1> <2>", " ".join(SLOTS)])
     made = seq2see.Seq2Seq(made.config, replace(made.tokenizers, target=other), made.transformer)
     assert made.tokenizers.target.size == made.config.model.target_vocabulary
     [found] = made.align([("abc", "AE1 B. K'")])
@@ -188,7 +189,7 @@ def test_the_choice_is_shown(tmp_path: Path) -> None:
     path = tmp_path / "phones.tsv"
     path.write_text("".join(f"{word}\t{phones}\n" for word, phones in words()))
     said = CliRunner().invoke(app, ["doctor", str(path)]).output
-    assert "cut into         characters (11 tokens) → symbols (11 tokens)" in said
+    assert "cut into         characters (19 tokens) → symbols (19 tokens)" in said
     said = CliRunner().invoke(app, ["tokenize", "K AE1", "--data", str(path), "--target"]).output
     assert "symbols, as chosen" in said
     assert "K|AE1" in said

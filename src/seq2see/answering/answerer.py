@@ -222,9 +222,13 @@ class Answerer:
 
     def _slotted(self, text: str) -> tuple[str, dict[str, str]]:
         """Return a text as the model reads it, and which unknown symbol each slot in it holds."""
-        text = self.folded(text)
+        given, text = text, self.folded(text)
         if self.config.task in CHECKS:
             return text, {}
+        if "\t" in given or (self.tokenizers.source.kind == "features" and FEATURE.search(text) is None):
+            return fold_unknown(
+                self.tokenizers.source, text
+            ), {}  # no symbol is new here: a column or a feature is amiss
         return in_slots(self.tokenizers.source, self.target, fold_unknown(self.tokenizers.source, text))
 
     def written(self, texts: Sequence[str], rows: Sequence[list[int]]) -> list[str]:

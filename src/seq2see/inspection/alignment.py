@@ -125,7 +125,7 @@ def _words(tokenizer: Tokenizer, text: str, tokens: Sequence[Span]) -> list[Span
 
     If tokens are words or symbols, they are the units. So are characters if no text has a space.
     """
-    if tokenizer.kind == "words" or tokenizer.separator is not None:
+    if tokenizer.kind == "small words" or tokenizer.separator is not None:
         between = tokenizer.separator
         return [(last - len(text[first:last].lstrip(between)), last) for first, last in tokens if last > first]
     if tokenizer.kind == "characters" and " " not in (tokenizer.letters or " "):

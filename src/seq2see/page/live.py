@@ -38,7 +38,7 @@ PART = (
 
 
 #: The kinds of tokenizers that tokenizer.js implements.
-CUT = ("characters", "symbols", "features", "words", "bpe", "unigram", "wordpiece")
+CUT = ("characters", "symbols", "features", "words", "small words", "bpe", "unigram", "wordpiece")
 SENTENCEPIECE = "sentencepiece.js"  # only a page of such a model has it
 #: The steps of a normaliser that sentencepiece.js implements.
 STEPS = ("Precompiled", "Strip", "Replace")

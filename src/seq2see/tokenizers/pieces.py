@@ -16,9 +16,9 @@ def pieces_of(tokenizer: Tokenizer) -> tuple[list[bytes | None], str]:
     special = {*tokenizer.before, *tokenizer.after, tokenizer.start, tokenizer.end, tokenizer.pad, tokenizer.unknown}
     written: list[bytes | None]
     front = ""
-    if tokenizer.kind == "words":
+    if tokenizer.kind == "small words":
         written, front = [b" " + name.encode() for name in names], " "
-    elif tokenizer.own and tokenizer.kind in ("characters", "bpe", "unigram"):
+    elif tokenizer.own and tokenizer.kind in ("characters", "words", "bpe", "unigram"):
         written = [name.encode() for name in names]
     elif tokenizer.spaces:
         written, front = [name.replace("▁", " ").encode() for name in names], " "

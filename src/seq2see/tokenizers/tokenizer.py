@@ -257,7 +257,7 @@ class Tokenizer:
         pieces = [(name, 0.0) for name in (PAD, START, END)] + [(byte, -20.0) for byte in BYTES]
         pieces += [(name, -2.0 if name in known else -1.5) for name in found]
         engine = Engine(models.Unigram(pieces, unk_id=0, byte_fallback=True))
-        engine.pre_tokenizer = PIECES
+        engine.pre_tokenizer = pre_tokenizers.Sequence([PIECES])  # by which ``kind`` knows it
         return cls._of_pieces(json.loads(engine.to_str()))
 
     @classmethod
@@ -326,8 +326,10 @@ class Tokenizer:
             if self.separator is not None:
                 return "symbols" if self.separator == " " else f"symbols:{self.separator}"
             if self.engine.normalizer is not None:
-                return "decomposed" if self.cut is decomposed else "words"
+                return "decomposed" if self.cut is decomposed else "small words"
             return "features" if self.cut is not str else "characters"
+        if name == "Unigram" and isinstance(self.engine.pre_tokenizer, pre_tokenizers.Sequence):
+            return "words"
         return "bytes" if self.size == 3 + len(BYTES) and self.has_bytes else name.lower()
 
     def untabbed(self, text: str) -> str:
@@ -411,7 +413,7 @@ class Tokenizer:
         """Return a text in the form of this tokenizer's answers: words lose their capitals."""
         if self.separator is not None:
             return self.separator.join(self.cut(text))
-        return " ".join(_words(self.engine, text)) if self.kind == "words" else text
+        return " ".join(_words(self.engine, text)) if self.kind == "small words" else text
 
     def tokens(self, ids: Iterable[int]) -> list[str]:
         """Return the token of each id: ``[65, 1, 66]`` is ``['<sos>', '1', '<eos>']``."""
