@@ -18,6 +18,7 @@ import seq2see
 from seq2see import seq2seq
 from seq2see.answering import answerer
 from seq2see.errors import InputError, RefusedInputs, UserError
+from seq2see.tokenizers.folding import SLOTS
 
 FOUR = ["1845-01-05", "1845-01-06", "1426-08-10", "2025-09-03"]
 ANSWERS = ["January 5, 1845", "January 6, 1845", "August 10, 1426", "September 3, 2025"]
