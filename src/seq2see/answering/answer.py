@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from math import exp
+from typing import Any
 
 from seq2see.errors import InputError
 
@@ -87,6 +88,23 @@ class Answer:
     def probability(self) -> float | None:
         """Probability of the whole answer."""
         return None if self.log_probability is None else exp(self.log_probability)
+
+
+def told(answer: Answer, probabilities: bool, several: bool) -> dict[str, Any]:
+    """Return an answer as an object of JSON, as the command and the server give it."""
+    if answer.error is not None:
+        refusal = {"input": answer.input.encode(errors="replace").decode(), "error": answer.error}
+        withheld = {"withheld": answer.withheld, "confidence": answer.confidence}
+        return refusal if answer.withheld is None else refusal | withheld
+    found: dict[str, Any] = {"input": answer.input, "output": answer.output, "finished": answer.finished}
+    known = {"confidence": answer.confidence, "remark": answer.remark, "repairs": answer.repairs or None}
+    found |= {name: value for name, value in known.items() if value is not None}
+    if probabilities:
+        tokens = [vars(token) for token in answer.tokens]
+        found |= {"log_probability": answer.log_probability, "tokens": tokens}
+    if several:
+        found |= {"score": answer.score, "alternatives": [vars(alternative) for alternative in answer.alternatives]}
+    return found
 
 
 def or_withheld(answer: Answer, least: float | None) -> Answer:
