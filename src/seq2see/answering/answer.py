@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from math import exp
-from typing import Any
+from typing import TYPE_CHECKING, Any, Union
 
 from seq2see.errors import InputError
+
+if TYPE_CHECKING:
+    from seq2see.documents.formats import Document
 
 
 class NoText(str):
@@ -19,6 +22,10 @@ class NoText(str):
         made = super().__new__(cls)
         made.reason = reason
         return made
+
+
+#: A text that was read: a document of sentences, a text that is not split, or the reason why it is refused.
+Reading = Union["Document", str, "Answer"]
 
 
 @dataclass(frozen=True)
@@ -130,3 +137,13 @@ def as_date(answer: Answer, order: str | None) -> Answer:
         return answer if date == answer.output else replace(answer, output=date)
     except InputError as error:
         return replace(answer, output=None, error=str(error))
+
+
+def check_unicode(text: str) -> None:
+    """Refuse half a character, which UTF-8 cannot write."""
+    if text.isascii():
+        return
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise InputError(f"The line is not UTF-8 text (from character {error.start + 1} on).") from None

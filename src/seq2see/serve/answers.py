@@ -7,8 +7,8 @@ from dataclasses import asdict, replace
 from functools import partial
 from typing import Any
 
-from seq2see.answering.answer import Answer, told
-from seq2see.answering.answerer import Answerer, Reading, parts_of
+from seq2see.answering.answer import Answer, Reading, told
+from seq2see.answering.answerer import Answerer, parts_of
 from seq2see.answering.options import Options
 from seq2see.answering.translation import BEAM, Translated
 from seq2see.documents.formats import Document
