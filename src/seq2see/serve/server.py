@@ -200,16 +200,15 @@ class Server(uvicorn.Server):
         self.ended(self.metrics.taken, self.metrics.requests.total())
 
 
-def connection_class(limits: Limits) -> type[Connection]:
-    """Return the class of connections within these limits, and within the number of files that may be open."""
-    most = max(8, min(limits.connections, machine.open_files() - OTHER_FILES))
-    return type("Connection", (Connection,), {"limits": replace(limits, connections=most)})
-
-
 def configured(app: ASGIApp, limits: Limits, proxy: str | None = None, **settings: Any) -> uvicorn.Config:
-    """Return uvicorn's settings. The addresses of clients are taken from a proxy at the address ``proxy`` only."""
+    """Return uvicorn's settings. The addresses of clients are taken from a proxy at the address ``proxy`` only.
+
+    There are no more connections than files may be open.
+    """
+    most = max(8, min(limits.connections, machine.open_files() - OTHER_FILES))
+    kind = type("Connection", (Connection,), {"limits": replace(limits, connections=most)})
     return uvicorn.Config(
-        app, http=connection_class(limits), ws="none", log_level="error", access_log=False, server_header=False,
+        app, http=kind, ws="none", log_level="error", access_log=False, server_header=False,
         proxy_headers=proxy is not None, forwarded_allow_ips=proxy, timeout_keep_alive=int(limits.idle_seconds),
         **settings,
     )  # fmt: skip
