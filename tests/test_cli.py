@@ -51,8 +51,8 @@ def test_commands_and_options_are_frozen() -> None:
     assert options["score"] == ["--columns", "--json", "--model"]
     assert options["train"] == [
         "--budget", "--columns", "--count", "--device", "--distil", "--ensemble", "--from", "--out", "--preset",
-        "--resume", "--seed", "--set", "--steps", "--strict", "--teacher", "--tensorboard", "--test", "--threads",
-        "--tokenizer", "--unlabelled", "--unseen", "--validation", "--vocabulary", "--watch", "--years",
+        "--resume", "--rules", "--search", "--seed", "--set", "--steps", "--strict", "--teacher", "--tensorboard",
+        "--test", "--threads", "--tokenizer", "--unlabelled", "--unseen", "--validation", "--vocabulary", "--watch", "--years",
     ]  # fmt: skip
     assert options["doctor"] == ["--columns", "--json", "--preset", "--test", "--validation", "--why"]
     assert options["tokenize"] == ["--columns", "--data", "--model", "--target", "--vocabulary"]
