@@ -38,7 +38,8 @@ def test_commands_and_options_are_frozen() -> None:
     assert options["predict"] == [
         "--align", "--beam", "--columns", "--dates", "--device", "--engine", "--file", "--format", "--glossary", "--json",
         "--length-penalty", "--max-length", "--min-confidence", "--model", "--n-best", "--only", "--order", "--out",
-        "--pattern", "--prefix", "--raw", "--ray", "--resume", "--strict", "--threads", "--verbose", "--whole", "--withheld",
+        "--pattern", "--prefix", "--raw", "--ray", "--resume", "--strict", "--threads", "--verbose", "--whole",
+        "--withheld",
     ]  # fmt: skip
     assert options["evaluate"] == [
         "--at-least", "--beam", "--columns", "--compare", "--device", "--json", "--model", "--sample", "--seed",
@@ -50,8 +51,9 @@ def test_commands_and_options_are_frozen() -> None:
     assert options["score"] == ["--columns", "--json", "--model"]
     assert options["train"] == [
         "--budget", "--columns", "--count", "--device", "--distil", "--ensemble", "--from", "--out", "--preset",
-        "--resume", "--rules", "--search", "--seed", "--set", "--steps", "--strict", "--teacher", "--tensorboard", "--test", "--threads",
-        "--tokenizer", "--unlabelled", "--unseen", "--validation", "--vocabulary", "--watch", "--years",
+        "--resume", "--rules", "--search", "--seed", "--set", "--steps", "--strict", "--teacher", "--tensorboard",
+        "--test", "--threads", "--tokenizer", "--unlabelled", "--unseen", "--validation", "--vocabulary", "--watch",
+        "--years",
     ]  # fmt: skip
     assert options["doctor"] == ["--columns", "--json", "--preset", "--test", "--validation", "--why"]
     assert options["tokenize"] == ["--columns", "--data", "--model", "--target", "--vocabulary"]

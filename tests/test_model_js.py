@@ -29,8 +29,9 @@ from seq2see.inspection.trace import Recording, attached, mute_head
 from seq2see.model.transformer import Transformer, at_rest
 from seq2see.page import WORKER, live
 from seq2see.page.describe import EXAMPLES
-from seq2see.serve.api_trace import Tracer, TraceRequest, describe_trace
 from seq2see.serve.batching import Limits
+from seq2see.serve.forms import TraceRequest
+from seq2see.serve.traces import Tracer, describe_trace
 from seq2see.storage.folder import Tokenizers
 from seq2see.storage.weights import in_eight_bits, put_weights, read_weights, weights_bytes, weights_of
 from seq2see.tasks.dates import in_words

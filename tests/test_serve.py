@@ -48,10 +48,10 @@ from seq2see.inspection.tables import array_of
 from seq2see.inspection.trace import TakeOver, mute_head
 from seq2see.model.transformer import Transformer
 from seq2see.seq2seq import Seq2Seq
-from seq2see.serve.api_predict import _Reader
+from seq2see.serve.answers import Reader
 from seq2see.serve.app import create_app
 from seq2see.serve.batching import Batcher, Busy, Client, Left, Limits
-from seq2see.serve.guard import Guard, Metrics
+from seq2see.serve.guard import Metrics
 from seq2see.serve.server import SOON, UNCOLLECTED, Connection, Server, configured, hosts_of, is_loopback, listen, serve
 from seq2see.stopping import go_on
 from seq2see.storage.folder import Tokenizers
@@ -290,8 +290,13 @@ def test_beam_nodes_lead_to_the_beams_answer(client: TestClient, model: Seq2Seq)
 @pytest.mark.parametrize(
     ("path", "body", "status", "message"),
     [
-        ("predict", {"inputs": []}, 422, "0 inputs: a request may have 1 to 5"),
-        ("predict", {"inputs": ["1845-01-05"] * 6}, 422, "6 inputs: a request may have 1 to 5"),
+        ("predict", {"inputs": []}, 422, "a text or a list of inputs was expected"),
+        (
+            "predict",
+            {"inputs": ["1845-01-05"] * 6},
+            422,
+            "The request has 6 inputs: it may have at most 5. Send it in parts.",
+        ),
         ("predict", {"inputs": "x", "beam": 5}, 422, "at most 4"),
         ("predict", {"inputs": "x", "n_best": 5}, 422, "at most 4"),
         ("predict", {"inputs": "x", "model": "../../etc"}, 422, "The models are: dates"),
@@ -359,7 +364,7 @@ def test_what_a_client_may_send_is_frozen(client: Any, name: str) -> None:
 
 
 def test_a_document_may_be_as_long_as_the_limit(model: Seq2Seq) -> None:
-    reader = _Reader(model.answerer, Options(format="text"), False, Limits(document=10))
+    reader = Reader(model.answerer, Options(format="text"), False, Limits(document=10))
     short, long = reader(["a b c d e.", "a b c d e f"])
     assert isinstance(short, Document)
     assert isinstance(long, Answer)
@@ -873,7 +878,9 @@ def test_a_head_may_grow_to_its_limit(model: Seq2Seq) -> None:
         for more, end, status in ((4000, b"\r\nConnection: close\r\n\r\n", b" 200 "), (4001, b"", b" 431 ")):
             with socket.create_connection(("127.0.0.1", port)) as one:
                 one.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nX: ")
-                while not any(isinstance(c, Connection) and c.begun for c in list(server.server_state.connections)):
+                while not any(
+                    getattr(c, "scope", None) for c in list(server.server_state.connections)
+                ):  # the head has begun
                     time.sleep(0.01)
                 one.sendall(b"a" * more)
                 while any(isinstance(c, Connection) and c.head < more for c in list(server.server_state.connections)):
@@ -935,7 +942,9 @@ def test_the_connection_tells_the_worker_that_its_client_left(
     left = threading.Event()
     monkeypatch.setattr(Client, "leave", lambda self: left.set())
     body = b'{"inputs": ["' + b"1" * 20
-    head = b"POST /api/predict HTTP/1.1\r\nHost: localhost\r\nContent-Length: 99\r\n\r\n"
+    head = (
+        b"POST /api/predict HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 99\r\n\r\n"
+    )
     with socket.create_connection(("127.0.0.1", guarded[0])) as one:
         one.sendall(head + body)
         while not any(isinstance(c, Connection) and c.cycle for c in list(guarded[1].server_state.connections)):
@@ -943,7 +952,7 @@ def test_the_connection_tells_the_worker_that_its_client_left(
     assert left.wait(10)
     while not (counted := guarded[1].metrics.requests):
         pass
-    assert list(counted) == [("other", 499)]  # no fault of the server
+    assert list(counted) == [("/api/predict", 499)]  # no fault of the server
 
 
 # --- work that a stranger sends ----------------------------------------------------------------------------
@@ -1077,7 +1086,7 @@ def test_documents_of_too_much_work_are_refused_before_all_are_read(
     (Limits(seconds=0.01), [], 408),
 ])  # fmt: skip
 def test_a_connection_whose_request_is_not_read_to_its_end_is_closed(
-    limits: Limits, sends: list[dict[str, Any]], status: int
+    model: Seq2Seq, limits: Limits, sends: list[dict[str, Any]], status: int
 ) -> None:
     """What is left of the request would be taken for the next one."""
     said: list[Any] = []
@@ -1090,9 +1099,9 @@ def test_a_connection_whose_request_is_not_read_to_its_end_is_closed(
     async def send(message: Any) -> None:
         said.append(message)
 
-    scope = {"type": "http", "method": "POST", "path": "/api/predict", "headers": [(b"host", b"localhost")],
-             "client": ("127.0.0.1", 1)}  # fmt: skip
-    asyncio.run(Guard(no_app, limits, Metrics(), ["localhost"])(scope, receive, send))
+    scope = {"type": "http", "method": "POST", "path": "/api/predict", "query_string": b"", "client": ("127.0.0.1", 1),
+             "headers": [(b"host", b"localhost"), (b"content-type", b"application/json")]}  # fmt: skip
+    asyncio.run(create_app({"dates": model}, limits)(scope, receive, send))
     assert said[0]["status"] == status
     assert (b"connection", b"close") in said[0]["headers"]
 

@@ -17,9 +17,9 @@ from fastapi.routing import APIRoute
 
 import seq2see
 from benchmarks.load import wait_for
-from seq2see.config import DecodingConfig
+from seq2see.answering.options import Options
 from seq2see.seq2seq import Seq2Seq
-from seq2see.serve.api_predict import cost_of
+from seq2see.serve.answers import Cost
 from seq2see.serve.app import create_app
 from seq2see.serve.batching import Limits
 from seq2see.serve.server import Server, configured, listen
@@ -54,8 +54,8 @@ def served(models: dict[str, Seq2Seq]) -> Iterator[tuple[FastAPI, str]]:
 def largest(model: Seq2Seq) -> dict[str, list[dict[str, Any]]]:
     """Return large requests by path: as much work as the checks accept, in each way to ask for it."""
     long = (WORDS * 100)[:2000]
-    wide = DecodingConfig(**{**vars(model.config.decoding), "beam": 16})
-    many = [f"{number} {long}"[:2000] for number in range(int(LIMITS.work / cost_of(model.config, wide, 2000, True)))]
+    cost = Cost(model.answerer, Options(beam=16), again=True)(long * 2)
+    many = [f"{number} {long}"[:2000] for number in range(int(LIMITS.work / cost))]
     patched = {"patches": [{"input": WORDS * 25, "name": "encoder.memory", "row": 1}]}
     page = "<p>It is late." * 1300
     return {

@@ -14,13 +14,18 @@ from seq2see.errors import UserError
 from seq2see.evaluation.confidence import Confidence, Measured
 from seq2see.evaluation.familiar import Familiar
 from seq2see.seq2seq import Seq2Seq
-from seq2see.serve.api_trace import HeadName, Patch, Tracer, TraceRequest, describe_trace
 from seq2see.serve.batching import Limits
+from seq2see.serve.forms import HeadName, Patch, TraceRequest
+from seq2see.serve.traces import Tracer, describe_trace
 
 
 @pytest.fixture(scope="module")
 def model() -> Seq2Seq:
     return seq2see.load("dates")
+
+
+def asked(text: str, **more: Any) -> TraceRequest:
+    return TraceRequest(input=text, **more)
 
 
 @pytest.fixture(scope="module")
@@ -29,7 +34,7 @@ def tracer(model: Seq2Seq) -> Tracer:
 
 
 def test_the_values_are_those_of_a_trace(tracer: Tracer, model: Seq2Seq) -> None:
-    found, expected = tracer.trace("1845-01-05"), model.trace("1845-01-05")
+    found, expected = tracer.trace(asked("1845-01-05")), model.trace("1845-01-05")
     assert found.names == expected.names
     assert found.output_ids == expected.output_ids
     for name in expected.names:
@@ -43,34 +48,35 @@ def test_a_quick_answer_is_held_against_the_numbers(
     model: Seq2Seq, monkeypatch: pytest.MonkeyPatch, cut: int, put: list[int]
 ) -> None:
     right = model.trace("1845-01-05").output_ids
-    asked = []
+    drafts = []
 
     def ids(self: CTranslate2Engine, sources: list[list[int]], rules: object = None) -> list[list[int]]:
-        asked.append(sources)
+        drafts.append(sources)
         return [[*right[:cut], *put]]
 
     monkeypatch.setattr(CTranslate2Engine, "ids", ids)
-    found = Tracer(model).trace("1845-01-05")
-    assert asked
+    found = Tracer(model).trace(asked("1845-01-05"))
+    assert drafts
     assert found.output_ids == right == found["logits"].argmax(-1).tolist()
 
 
 def test_more_of_the_last_trace_is_not_traced_again(tracer: Tracer) -> None:
-    last = tracer.trace("1845-01-05")
-    assert tracer.trace("1845-01-05") is last
-    assert tracer.trace("1845-01-05", last.output_ids) is last  # as the page asks for more
-    off = tracer.trace("1845-01-05", last.output_ids, [("cross", 1, 3)])
-    assert off is not last
-    assert off["decoder.layers.1.cross_attention.z"][:, 3].abs().max() == 0
-    forced = tracer.trace("1845-01-05", last.output_ids[:1])
-    assert forced is not off
+    last = tracer.trace(asked("1845-01-05"))
+    assert tracer.trace(asked("1845-01-05")) is last
+    assert tracer.trace(asked("1845-01-05", prefix=last.output_ids)) is last  # as the page asks for more
+    off = [HeadName(attention="cross", layer=1, head=3)]
+    without = tracer.trace(asked("1845-01-05", prefix=last.output_ids, muted=off))
+    assert without is not last
+    assert without["decoder.layers.1.cross_attention.z"][:, 3].abs().max() == 0
+    forced = tracer.trace(asked("1845-01-05", prefix=last.output_ids[:1]))
+    assert forced is not without
     assert forced.output == last.output
-    assert tracer.trace("1845-01-06").output == "January 6, 1845"
+    assert tracer.trace(asked("1845-01-06")).output == "January 6, 1845"
 
 
 def test_threads_are_left_as_they_were(tracer: Tracer) -> None:
     before = torch.get_num_threads()
-    tracer.trace("1999-12-31")
+    tracer.trace(asked("1999-12-31"))
     assert torch.get_num_threads() == before
 
 
@@ -78,12 +84,10 @@ def test_the_last_trace_is_that_of_one_member() -> None:
     model = several_models()
     tracer = Tracer(model)
     for member in (0, 1, 0):
-        tracer.look_into(member)
-        found, expected = tracer.trace("bcd"), model.trace("bcd", member=member)
+        found, expected = tracer.trace(asked("bcd", member=member)), model.trace("bcd", member=member)
         assert found.output == expected.output
         torch.testing.assert_close(found["logits"], expected["logits"], atol=1e-5, rtol=1e-5)
-        tracer.look_into(member)
-        assert tracer.trace("bcd") is found
+        assert tracer.trace(asked("bcd", member=member)) is found
 
 
 def test_a_trace_of_a_member_says_what_all_members_answer() -> None:
@@ -144,12 +148,12 @@ def test_work_is_counted_by_what_will_run(more: dict[str, Any], times: float) ->
 
 def test_what_all_members_answer_is_work_too() -> None:
     model = several_models()
-    asked = TraceRequest(input="bcd", names=[])
+    plain = TraceRequest(input="bcd", names=[])
     once = model.config.model.parameters
     for work, refused in ((once * (5 + 4 * 12), True), (once * (5 + 4 * 12 + 5 + 12), False)):
         tracer = Tracer(model, Limits(work=work))
         if refused:
             with pytest.raises(UserError, match="multiplications"):
-                tracer.size(asked)
+                tracer.size(plain)
         else:
-            tracer.size(asked)
+            tracer.size(plain)

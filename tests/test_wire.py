@@ -26,7 +26,8 @@ from seq2see.page.describe import describe, describe_model
 from seq2see.page.single_file import _uncommented, single_file
 from seq2see.page.wire import packed
 from seq2see.seq2seq import Seq2Seq
-from seq2see.serve.api_trace import HeadName, Tracer, TraceRequest, describe_trace
+from seq2see.serve.forms import HeadName, TraceRequest
+from seq2see.serve.traces import Tracer, describe_trace
 from seq2see.storage.folder import Tokenizers
 from seq2see.tokenizers.tokenizer import Tokenizer
 

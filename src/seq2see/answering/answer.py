@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from math import exp
+from typing import TYPE_CHECKING, Any, Union
 
 from seq2see.errors import InputError
+
+if TYPE_CHECKING:
+    from seq2see.documents.formats import Document
 
 
 class NoText(str):
@@ -18,6 +22,10 @@ class NoText(str):
         made = super().__new__(cls)
         made.reason = reason
         return made
+
+
+#: A text that was read: a document of sentences, a text that is not split, or the reason why it is refused.
+Reading = Union["Document", str, "Answer"]
 
 
 @dataclass(frozen=True)
@@ -89,6 +97,23 @@ class Answer:
         return None if self.log_probability is None else exp(self.log_probability)
 
 
+def told(answer: Answer, probabilities: bool, several: bool) -> dict[str, Any]:
+    """Return an answer as an object of JSON, as the command and the server give it."""
+    if answer.error is not None:
+        refusal = {"input": answer.input.encode(errors="replace").decode(), "error": answer.error}
+        withheld = {"withheld": answer.withheld, "confidence": answer.confidence}
+        return refusal if answer.withheld is None else refusal | withheld
+    found: dict[str, Any] = {"input": answer.input, "output": answer.output, "finished": answer.finished}
+    known = {"confidence": answer.confidence, "remark": answer.remark, "repairs": answer.repairs or None}
+    found |= {name: value for name, value in known.items() if value is not None}
+    if probabilities:
+        tokens = [vars(token) for token in answer.tokens]
+        found |= {"log_probability": answer.log_probability, "tokens": tokens}
+    if several:
+        found |= {"score": answer.score, "alternatives": [vars(alternative) for alternative in answer.alternatives]}
+    return found
+
+
 def or_withheld(answer: Answer, least: float | None) -> Answer:
     """Return an answer, or withhold it if its confidence is below ``least``."""
     if least is None or answer.error is not None or (answer.confidence is not None and answer.confidence >= least):
@@ -112,3 +137,13 @@ def as_date(answer: Answer, order: str | None) -> Answer:
         return answer if date == answer.output else replace(answer, output=date)
     except InputError as error:
         return replace(answer, output=None, error=str(error))
+
+
+def check_unicode(text: str) -> None:
+    """Refuse half a character, which UTF-8 cannot write."""
+    if text.isascii():
+        return
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise InputError(f"The line is not UTF-8 text (from character {error.start + 1} on).") from None

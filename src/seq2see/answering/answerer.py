@@ -10,10 +10,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from itertools import chain, repeat
 from math import exp
-from typing import TYPE_CHECKING, Any, Union, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from seq2see import machine
-from seq2see.answering.answer import Alternative, Answer, NoText, Token, as_date, or_withheld
+from seq2see.answering.answer import Alternative, Answer, NoText, Reading, Token, as_date, check_unicode, or_withheld
 from seq2see.answering.network import Network
 from seq2see.answering.options import Options
 from seq2see.config import Config, DecodingConfig
@@ -28,10 +28,9 @@ from seq2see.tokenizers.symbols import FEATURE, joined
 from seq2see.tokenizers.tokenizer import Tokenizer, fold
 
 if TYPE_CHECKING:
-    from seq2see.answering.links import Span
+    from seq2see.answering.links import Links
     from seq2see.decoding.allowed import Automata, Automaton
     from seq2see.decoding.hypothesis import Phrase
-    from seq2see.documents.formats import Document
 
 #: Texts that the library encodes together, on all cores. Another thread that decodes meanwhile waits for all of them.
 ENCODED_AT_ONCE = 1024
@@ -56,7 +55,6 @@ MOST_TOKENS = 200  # tokens; a longer sentence is cut after a clause, since mode
 CHECKS: dict[str, Callable[[str], None]] = {"dates": dates.check, "human-dates": human_dates.check}
 
 Input = str | Sequence[str] | Mapping[str, str]  # a text, or a word and its features
-Reading = Union["Document", str, Answer]  # sentences, or a text that is not split, or why it is refused
 
 
 class Answerer:
@@ -366,7 +364,7 @@ class Answerer:
         most = most if rules.max_length is None else min(most, rules.max_length)
         return self.search(texts, rules, 1, probabilities, holding(phrases, self.target.end, most))
 
-    def links(self, pairs: list[tuple[str, str]]) -> list[list[tuple[Span, Span]]]:
+    def links(self, pairs: list[tuple[str, str]]) -> Links:
         """Return which span of a text each span of its answer comes from."""
         from seq2see.answering.links import links
 
@@ -512,13 +510,3 @@ def parts_of(readings: Sequence[Reading]) -> list[Any]:
     """Return the parts of texts that are searched together: their sentences, or the texts themselves."""
     some = [one for one in readings if not isinstance(one, Answer)]
     return [part for one in some for part in (one.sentences if hasattr(one, "sentences") else (one,))]
-
-
-def check_unicode(text: str) -> None:
-    """Refuse half a character, which UTF-8 cannot write."""
-    if text.isascii():
-        return
-    try:
-        text.encode()
-    except UnicodeEncodeError as error:
-        raise InputError(f"The line is not UTF-8 text (from character {error.start + 1} on).") from None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from seq2see.answering.answer import Answer
 from seq2see.data.pairs import tidied
@@ -13,12 +13,29 @@ from seq2see.inspection.alignment import Alignment
 from seq2see.inspection.alignment import align as alignments
 
 if TYPE_CHECKING:
-    from seq2see.answering.answerer import Answerer
+    from seq2see.answering.network import Network
+    from seq2see.config import Config
+    from seq2see.storage.folder import Tokenizers
 
 Span = tuple[int, int]
+Links = list[list[tuple[Span, Span]]]
 
 
-def links(answerer: Answerer, pairs: list[tuple[str, str]]) -> list[list[tuple[Span, Span]]]:
+class Reader(Protocol):
+    """What has read the texts: an ``Answerer``."""
+
+    config: Config
+    tokenizers: Tokenizers
+    network: Network
+
+    def folded(self, text: str) -> str:
+        """Return a text in the form of the training."""
+
+    def read(self, text: str) -> str:
+        """Return a text as the model reads it."""
+
+
+def links(answerer: Reader, pairs: list[tuple[str, str]]) -> Links:
     """Return which span of a text each span of its answer comes from.
 
     A nonsensical answer may be too long to be read again; it has no links.
@@ -31,7 +48,7 @@ def links(answerer: Answerer, pairs: list[tuple[str, str]]) -> list[list[tuple[S
     ]
 
 
-def _can_align(answerer: Answerer, pair: Pair) -> bool:
+def _can_align(answerer: Reader, pair: Pair) -> bool:
     try:
         check_pair(answerer.config.model, answerer.tokenizers, tidied([pair], answerer.folded)[0])
     except UserError:
@@ -39,7 +56,7 @@ def _can_align(answerer: Answerer, pair: Pair) -> bool:
     return True
 
 
-def align(answerer: Answerer, pairs: Iterable[Pair | Answer]) -> list[Alignment]:
+def align(answerer: Reader, pairs: Iterable[Pair | Answer]) -> list[Alignment]:
     """Return which word of its source each word of a target comes from, by cross-attention, with their positions.
 
     Positions are those in the texts as the model reads them (``folded``).

@@ -10,10 +10,10 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
-from typing import cast
+from typing import Protocol, cast
 
-from seq2see.answering.answer import Answer
-from seq2see.answering.answerer import Answerer, Reading, check_unicode
+from seq2see.answering.answer import Answer, Reading, check_unicode
+from seq2see.answering.links import Links
 from seq2see.config import DecodingConfig, Repair
 from seq2see.decoding.hypothesis import MOST_PHRASES, Phrase
 from seq2see.documents import formats
@@ -28,6 +28,25 @@ LONGEST_DOCUMENT = 2**28  # characters; a document is kept in memory
 BEAM = 6  # narrowest beam of a second search
 HALF = "\ufffd"  # what an invalid byte is read as
 NO_REPEAT = 4  # an answer that was a loop may not repeat this many tokens
+
+
+class Searcher(Protocol):
+    """What answers single sentences: an ``Answerer``."""
+
+    @property
+    def target(self) -> Tokenizer:
+        """How answers are cut."""
+
+    def fits(self, text: str) -> bool:
+        """Whether a sentence is short enough to be read in one piece."""
+
+    def replies(
+        self, texts: Sequence[str], rules: DecodingConfig, phrases: list[list[Phrase]] | None, probabilities: bool
+    ) -> list[Answer]:
+        """Search for the answers to single sentences; each answer must contain the given phrases."""
+
+    def links(self, pairs: list[tuple[str, str]]) -> Links:
+        """Return which span of a text each span of its answer comes from."""
 
 
 @dataclass(frozen=True)
@@ -119,7 +138,7 @@ def _whole(text: str, document: Document, found: Sequence[Translated]) -> Answer
 
 def translate(
     sentences: Sequence[Sentence],
-    answerer: Answerer,
+    answerer: Searcher,
     rules: DecodingConfig,
     glossary: Glossary | None = None,
     probabilities: bool = False,
@@ -159,7 +178,7 @@ def _joined(texts: list[str], cut: bool) -> str:
     return " ".join(text.strip(" ") for text in texts) if cut else texts[0]
 
 
-def _fitting(sentence: Sentence, answerer: Answerer, repairs: tuple[Repair, ...]) -> list[Sentence]:
+def _fitting(sentence: Sentence, answerer: Searcher, repairs: tuple[Repair, ...]) -> list[Sentence]:
     """Cut a sentence into parts that the model can read."""
     if len(sentence.text) < 2 or answerer.fits(sentence.read(repairs).text):
         return [sentence]
@@ -171,7 +190,7 @@ def _fitting(sentence: Sentence, answerer: Answerer, repairs: tuple[Repair, ...]
 class _Means:
     """How sentences are answered."""
 
-    answerer: Answerer
+    answerer: Searcher
     probabilities: bool
 
 

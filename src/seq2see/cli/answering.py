@@ -15,7 +15,7 @@ from io import TextIOWrapper
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
-from seq2see.answering.answer import NoText
+from seq2see.answering.answer import NoText, told
 from seq2see.cli.output import Refusals, complain, in_json, progress_bar, tell_warnings
 from seq2see.cli.unfinished import Unfinished
 from seq2see.errors import ORDERS, UserError, counted, shown
@@ -174,33 +174,33 @@ def answer_all(
         if bar is not None:
             bar(answered + refused)
         for answers in job.windows(inputs):
-            for answer in answers:
-                if answer.error is None or answer.withheld is not None:
-                    answered += 1
-                    if answer.withheld is not None:
-                        unsure.add(answered + refused, answer)
-                    elif not answer.finished:
-                        cut.add(answered + refused, UNFINISHED)
-                    if answer.remark is not None and answer.withheld is None:
-                        remarks.add(answered + refused, answer.remark)
-                    if answer.repairs:
-                        told = [
-                            one if times == 1 else f"{one} ({times:,} times)"
-                            for one, times in Counter(answer.repairs).items()
-                        ]
-                        repairs.add(answered + refused, "; ".join(told) + ".")
-                else:
+            for number, answer in enumerate(answers, answered + refused + 1):
+                if answer.withheld is not None:
+                    unsure.add(number, answer)
+                elif answer.error is not None:
                     refused += 1
-                    refusals.add(answered + refused, answer.error)
+                    refusals.add(number, answer.error)
+                    continue
+                else:
+                    if not answer.finished:
+                        cut.add(number, UNFINISHED)
+                    if answer.remark is not None:
+                        remarks.add(number, answer.remark)
+                answered += 1
+                if answer.repairs:
+                    times = Counter(answer.repairs).items()
+                    said = [one if count == 1 else f"{one} ({count:,} times)" for one, count in times]
+                    repairs.add(number, "; ".join(said) + ".")
             out.write("".join([line + "\n" for line in job.lines(answers)]))
             out.flush()
             if bar is not None:
                 bar(len(answers))
-    refusals.close("the answers say why" if job.asked.as_json else "--json says why for each")
-    cut.close('"finished" says which' if job.asked.as_json else "--json says which", "cut")
-    remarks.close('"remark" says why' if job.asked.as_json else "--json says why", "remarked on")
+    in_answers = job.asked.as_json
+    refusals.close("the answers say why" if in_answers else "--json says why for each")
+    cut.close('"finished" says which' if in_answers else "--json says which", "cut")
+    remarks.close('"remark" says why' if in_answers else "--json says why", "remarked on")
     unsure.close(answered)
-    repairs.close('"repairs" says which' if job.asked.as_json else "--json says which", "answered with a remark")
+    repairs.close('"repairs" says which' if in_answers else "--json says which", "answered with a remark")
     return answered, refused
 
 
@@ -293,30 +293,12 @@ def _fixed(line: str) -> tuple[object, str]:
 
 
 def _record(model: Seq2Seq, answer: Answer, asked: Asked, alignment: Alignment | None) -> dict[str, object]:
+    """Describe an answer as an object of JSON."""
+    record = told(answer, True, asked.options.n_best > 1)
     if answer.error is not None:
-        refusal: dict[str, object] = {"input": answer.input.encode(errors="replace").decode(), "error": answer.error}
-        if answer.withheld is None:
-            return refusal
-        return {**refusal, "withheld": answer.withheld, "confidence": answer.confidence}
-    record: dict[str, object] = {
-        "input": answer.input,
-        "output": answer.output,
-        "finished": answer.finished,
-        **({} if answer.confidence is None else {"confidence": answer.confidence}),
-        **({} if answer.remark is None else {"remark": answer.remark}),
-        "log_probability": answer.log_probability,
-        "tokens": [{"token": token.token, "probability": token.probability} for token in answer.tokens],
-    }
-    if answer.repairs:
-        record["repairs"] = answer.repairs
+        return record
     if asked.raw:
         record["raw"] = model.answerer.raw(answer)
-    if asked.options.n_best > 1:
-        record["score"] = answer.score
-        record["alternatives"] = [
-            {"output": alternative.output, "log_probability": alternative.log_probability, "score": alternative.score}
-            for alternative in answer.alternatives
-        ]
     if alignment is not None:
         if alignment.source != answer.input:
             record["read"] = alignment.source  # the text that the spans refer to

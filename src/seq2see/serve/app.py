@@ -2,30 +2,85 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+import asyncio
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager
-from typing import Any
+from functools import partial
+from typing import Any, get_type_hints
 
-from fastapi import FastAPI, Request
+from fastapi import FastAPI, HTTPException, Request
 from fastapi.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response, StreamingResponse
+from fastapi.routing import APIRoute
 from fastapi.staticfiles import StaticFiles
-from starlette.exceptions import HTTPException
+from starlette.exceptions import HTTPException as AnyHTTPException
+from starlette.requests import ClientDisconnect
 from starlette.routing import Match, Mount
 from starlette.types import Scope
 
 from seq2see import __version__
-from seq2see.errors import UserError
+from seq2see.errors import FullMemoryError, UserError
 from seq2see.page import STATIC, live
 from seq2see.page.describe import describe_model
 from seq2see.page.live import live_page, why_not
 from seq2see.page.wire import SMALL
 from seq2see.seq2seq import Seq2Seq
-from seq2see.serve.api_predict import Predictor, PredictRequest, check_beam, too_long
-from seq2see.serve.api_text import TextRequest, Texts
-from seq2see.serve.api_trace import Tracer, TraceRequest, describe_trace
+from seq2see.serve.answers import Answering
 from seq2see.serve.batching import Batcher, Busy, Left, Limits
-from seq2see.serve.forms import JSON, REFUSALS, JsonRoute, Request_, in_json, known, refusal_of
+from seq2see.serve.forms import (
+    REFUSALS,
+    PredictRequest,
+    Request_,
+    TextRequest,
+    TraceRequest,
+    in_json,
+    known,
+    message_of,
+    read_form,
+)
 from seq2see.serve.guard import LEFT, Guard, Metrics, refusal
+from seq2see.serve.traces import Tracer, describe_trace
+
+JSON = "application/json"
+SHORT = 4_000  # bytes of a request that is checked at once; a longer one is checked in a thread
+
+
+class JsonRoute(APIRoute):
+    """A route that reads its requests within the limits and beside the event loop, on which FastAPI would do it."""
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        """Return the handler of a request; its form is the type of the endpoint's first parameter."""
+        form = get_type_hints(self.endpoint)["request"]
+
+        async def handle(http: Request) -> Response:
+            state, client = http.app.state, http.scope["asker"]
+            if [kind.split(";")[0].strip() for kind in http.headers.getlist("content-type")] != [JSON]:
+                raise UserError(f"The request does not have the expected form: send JSON, as content-type: {JSON}.")
+            body = await _body(http, state.limits)
+            async with asyncio.timeout(state.limits.seconds):
+                reader = partial(read_form, form, body)
+                request = reader() if len(body) <= SHORT else await state.checking.one(reader, client)
+                answer: Response = await self.endpoint(request, http)
+                return answer
+
+        return handle
+
+
+async def _body(http: Request, limits: Limits) -> bytes:
+    """Read the body of a request within the limits. A connection whose request is not read to its end is closed."""
+    body = bytearray()
+    try:
+        async with asyncio.timeout(limits.seconds):
+            async for part in http.stream():
+                body += part
+                if len(body) > limits.body:
+                    message = f"The request is longer than {limits.body:,} bytes, which is the limit: send it in parts."
+                    raise HTTPException(413, message, {"connection": "close"})
+    except TimeoutError:
+        message = f"The request did not arrive within {limits.seconds:g} s."
+        raise HTTPException(408, message, {"connection": "close"}) from None
+    except ClientDisconnect:
+        raise Left from None
+    return bytes(body)
 
 
 class Page(Mount):
@@ -64,8 +119,7 @@ def create_app(
     # in a third one, and long requests checked in a fourth: neither the model nor the event loop waits for them.
     metrics = Metrics()
     workers = checking, reading, batcher, tracing = [Batcher(limits) for _ in range(4)]
-    predictor = Predictor(models, limits, batcher, reading, metrics)
-    texts = Texts(models, limits, batcher, reading, metrics)
+    answering = Answering(models, limits, batcher, reading, metrics)
     tracers = {name: Tracer(model, limits) for name, model in models.items()}
     described = [
         describe_model(name, model.config, model.card, model.path) | _trainable(model) for name, model in models.items()
@@ -87,8 +141,8 @@ def create_app(
     app.state.batcher, app.state.metrics, app.state.limits = batcher, metrics, limits
     app.state.workers, app.state.checking = workers, checking
 
-    @app.exception_handler(HTTPException)
-    async def refused(request: Request, error: HTTPException) -> JSONResponse:
+    @app.exception_handler(AnyHTTPException)
+    async def refused(request: Request, error: AnyHTTPException) -> JSONResponse:
         """Return the refusals of the framework in our format: {"error": "…"}."""
         told, path = str(error.detail), request.url.path[:80]
         if error.status_code == 404:
@@ -99,7 +153,11 @@ def create_app(
 
     async def failed(request: Request, error: Exception) -> Response:
         """Return why a request is not answered; a client that has left gets nothing."""
-        return Response(status_code=LEFT) if isinstance(error, Left) else refusal_of(error, limits)
+        if isinstance(error, Left):
+            return Response(status_code=LEFT)
+        if isinstance(error, UserError) and not isinstance(error, FullMemoryError):
+            return refusal(422, message_of(error, limits))
+        return refusal(429 if isinstance(error, Busy) else 503, message_of(error, limits), {"retry-after": "1"})
 
     for kind in (UserError, Busy, TimeoutError, Left):
         app.add_exception_handler(kind, failed)
@@ -131,17 +189,13 @@ def create_app(
         about = next(one for one in described if one["name"] == name)
         if "inside" not in about:
             raise UserError(f"{name} is too large for this, or cannot run in a page: use `seq2see see --html`.")
-        model = models[name]
-        texts = about["examples"] or [_any_text(model)]
-        (data,) = await tracing.do(
-            object(), texts[:1], lambda texts: [live_page(name, model, texts[0])], http.scope["asker"]
-        )
-        return HTMLResponse(data)
+        texts = about["examples"] or [_any_text(models[name])]
+        return HTMLResponse(await tracing.one(partial(live_page, name, models[name], texts[0]), http.scope["asker"]))
 
     @app.post("/api/predict", responses=REFUSALS, response_model=dict[str, Any])
     async def predict(request: PredictRequest, http: Request) -> Response:
         """Answer texts. A text that is refused gets an error; the others are still answered."""
-        return Response(in_json(await predictor(request, http.scope["asker"])), media_type=JSON)
+        return Response(in_json(await answering.predict(request, http.scope["asker"])), media_type=JSON)
 
     @app.post("/api/trace", responses=REFUSALS, response_model=dict[str, Any])
     async def trace(request: TraceRequest, http: Request) -> Response:
@@ -150,23 +204,18 @@ def create_app(
         ``data`` holds the tensors of the manifest as one block of bytes, in base64.
         """
         name = known(models, request.model)
-        for text in (request.input, *(patch.input for patch in request.patches)):
-            if len(text) > limits.characters:
-                raise UserError(too_long(text, limits.characters))
-        check_beam(request.beam, limits)
-        (data,) = await tracing.do(
-            object(),
-            [request],
-            lambda some: [in_json({"model": name, **describe_trace(tracers[name], some[0])})],
-            http.scope["asker"],
-        )
-        return Response(data, media_type=JSON)
+
+        def described() -> bytes:
+            return in_json({"model": name, **describe_trace(tracers[name], request)})
+
+        return Response(await tracing.one(described, http.scope["asker"]), media_type=JSON)
 
     @app.post("/api/text", responses=REFUSALS, response_class=StreamingResponse)
     async def text(request: TextRequest, http: Request) -> StreamingResponse:
         """Translate one text or document; its sentences are sent as they are done, each line a JSON object."""
-        return StreamingResponse(await texts(request, http.scope["asker"]), media_type="application/x-ndjson")
+        lines = await answering.text(request, http.scope["asker"])
+        return StreamingResponse(lines, media_type="application/x-ndjson")
 
     app.router.routes.append(Page("/", StaticFiles(directory=STATIC, html=True), name="page"))
-    app.add_middleware(Guard, limits=limits, metrics=metrics, hosts=hosts, token=token, log=log)
+    app.add_middleware(Guard, metrics=metrics, hosts=hosts, token=token, log=log)
     return app

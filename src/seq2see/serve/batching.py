@@ -7,10 +7,12 @@ from collections import Counter
 from collections.abc import Callable, Hashable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar, cast
 
 from seq2see.errors import UserError
 from seq2see.stopping import stopped_when
+
+Done = TypeVar("Done")
 
 
 @dataclass(frozen=True)
@@ -35,6 +37,28 @@ class Limits:
     head_seconds: float = 10.0  # the longest time for the head of a request
     idle_seconds: float = 5.0  # that a connection may stay open without a request
     connections: int = 1_024
+
+    def check(self, what: str, count: int, most: int) -> None:
+        """Refuse a request that has too many of something."""
+        if count > most:
+            raise UserError(f"The request has {count:,} {what}: it may have at most {most:,}. Send it in parts.")
+
+    def check_work(self, cost: float) -> None:
+        """Refuse a request that would take too long, before any of it is done."""
+        if cost > self.work:
+            raise UserError(
+                f"The request may take {cost:.1e} multiplications, and {self.work:.0e} is the limit: send it in parts, "
+                "or request a narrower beam, shorter answers or fewer values."
+            )
+
+
+def too_long(text: str, most: int) -> str | None:
+    """Return why a text is not answered, if it is longer than the limit."""
+    return (
+        f"The text has {len(text):,} characters: it may have at most {most:,}. Send it in parts."
+        if len(text) > most
+        else None
+    )
 
 
 class Busy(Exception):  # noqa: N818 - a state, not a fault
@@ -105,6 +129,11 @@ class Batcher:
         if self._task is not None:
             await self._task
         self._thread.shutdown()
+
+    async def one(self, work: Callable[[], Done], client: Client | None = None, cost: float = 0.0) -> Done:
+        """Queue one piece of work, which cannot be done together with others, and return its result."""
+        [result] = await self.do(object(), [None], lambda _: [work()], client, [cost])
+        return cast(Done, result)
 
     async def do(
         self,

@@ -1,14 +1,12 @@
-"""Requests in JSON: what all of them share, how they are checked, and how they are refused."""
+"""The requests in JSON: their forms, how they are read, and how they are refused."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Coroutine, Mapping
-from typing import Annotated, Any, TypeVar, get_type_hints
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal, TypeVar
 
-from fastapi import Request
-from fastapi.responses import JSONResponse, Response
-from fastapi.routing import APIRoute
+from fastapi import HTTPException
 from pydantic import (
     BaseModel,
     BeforeValidator,
@@ -22,20 +20,13 @@ from pydantic import (
 from pydantic_core import PydanticCustomError, from_json, to_json
 
 from seq2see.answering.options import HTTP, Options, declared, named_for, types_of
-from seq2see.documents.terms import Glossary
-from seq2see.errors import FullMemoryError, UserError
+from seq2see.errors import UserError
+from seq2see.inspection.tables import Head
 from seq2see.serve.batching import Busy, Limits
-from seq2see.serve.guard import refusal
 
-JSON = "application/json"
-SHORT = 4_000  # bytes of a request that is checked at once; a longer one is checked in a thread
 VALUES = 50_000  # most values in the lists and objects of a request
 
 Checked = TypeVar("Checked", bound="Form")
-
-
-class NotJsonError(UserError):
-    """The body of a request is not JSON."""
 
 
 class Hasty(FailFast):
@@ -94,10 +85,114 @@ def with_options(*names: str) -> Any:
     return create_model("WithOptions", __base__=Request_, **found)
 
 
-def options_of(request: Form, glossary: Glossary | None = None, **more: Any) -> Options:
-    """Return the options of an answer that a request has; its glossary is read beside the event loop."""
-    given = {name: getattr(request, name) for name in named_for(HTTP) if name in type(request).model_fields}
-    return Options(**{**given, "glossary": glossary, **more})
+def options_of(request: Form) -> Options:
+    """Return the options of an answer that a request has, but for its glossary, which is read beside the event loop."""
+    names = set(named_for(HTTP)) & type(request).model_fields.keys() - {"glossary"}
+    return Options(**{name: getattr(request, name) for name in names})
+
+
+def _inputs(given: Any) -> Any:
+    """Refuse the first input of a wrong form: pydantic would name every form that it might have had."""
+    if not isinstance(given, str | list) or given == []:
+        raise PydanticCustomError("inputs", "a text or a list of inputs was expected")
+    for number, one in enumerate(given if isinstance(given, list) else (), 1):
+        parts = one.values() if isinstance(one, dict) else one if isinstance(one, list) else [one]
+        if not all(isinstance(part, str) for part in parts):
+            told = f"input {number} is not a text, nor a word and its features as a list or an object of texts"
+            raise PydanticCustomError("inputs", told)
+    return given
+
+
+class PredictRequest(with_options(*named_for(HTTP))):  # type: ignore[misc]
+    """Texts to answer."""
+
+    inputs: Annotated[str | list[str | list[str] | dict[str, str]], BeforeValidator(_inputs)] = Field(
+        description="One text or many. For a model of words with features, each of many may be a list or an object: the "
+        "word first, then its features."
+    )
+    align: bool = Field(False, description="Return which word of the input each word of the answer attends to.")
+
+
+class TextRequest(with_options("format", "glossary")):  # type: ignore[misc]
+    """A text or a document to translate."""
+
+    input: str = Field(description="The text.")
+
+
+Name = Annotated[str, Field(max_length=100)]  # of a value, or a glob of names
+
+
+class HeadName(Form):
+    """One head of one attention."""
+
+    attention: Literal["encoder", "decoder", "cross"]
+    layer: int = Field(ge=0)
+    head: int = Field(ge=0)
+
+
+class Patch(Form):
+    """Values to copy from the run on another text."""
+
+    model_config = ConfigDict(frozen=True)
+
+    input: str = Field(description="The other text.")
+    name: Name = Field(description="Name of the value.")
+    head: int = Field(-1, ge=-1, description="Which head; −1 is all.")
+    row: int = Field(-1, ge=-1, description="Which position; −1 is all.")
+    col: int = Field(-1, ge=-1, description="Which column; −1 is all.")
+    fromRow: int = Field(-1, ge=-1, description="The position in the other run; −1 is the same.")  # noqa: N815 - the page's name
+
+
+class Drawn(HeadName):
+    """A row of a head's attention to the source, with shares of the caller's choice."""
+
+    attention: Literal["encoder", "cross"]  # a row of the decoder's own attention grows with the answer
+    row: int = Field(ge=0, description="Which position looks.")
+    shares: Annotated[list[Annotated[float, Field(ge=0, le=1)]], Hasty()] = Field(
+        description="The share of each token that it looks at."
+    )
+
+
+class TraceRequest(Request_):
+    """A text to answer, with every number on the way."""
+
+    input: str = Field(description="The text.")
+    member: int = Field(0, ge=0, description="Of an ensemble, which member to look into; it answers alone.")
+    prefix: Annotated[list[Annotated[int, Field(ge=0)]], Hasty()] = Field(
+        [], description="Ids that the answer must begin with."
+    )
+    muted: Annotated[list[HeadName], Hasty()] = Field([], description="Heads to switch off.")
+    patches: Annotated[list[Patch], Hasty()] = Field(
+        [], description="Values to copy from runs on other texts.", max_length=8
+    )
+    drawn: Drawn | None = Field(None, description="One row of attention to replace.")
+    names: list[Name] = Field(["*"], description="Globs of the values to send.", max_length=64)
+    beam: int = Field(1, ge=1, description="Width of a beam search whose tree is sent; 1 sends none.")
+    compact: bool = Field(
+        False, description="Send attention as uint8 (255 is 1), everything else as float16, compressed."
+    )
+    head: int | None = Field(None, ge=0, description="Of values that have heads, send this head only.")
+    column: int | None = Field(None, ge=0, description="Of W^O, W₁ and W₂, send this column only, with its bias.")
+    also: list[Literal["lens"]] = Field([], description="lens: the token that each layer would choose.", max_length=1)
+    anyway: bool = Field(False, description="Answer a text that the model was not made for, such as a February 30.")
+    glossary: Terms | None = Field(
+        None, description="The translation of each term, as for /api/predict; the answer with them is traced."
+    )
+
+    @property
+    def heads(self) -> tuple[Head, ...]:
+        """The heads to switch off, each once."""
+        return tuple(dict.fromkeys((one.attention, one.layer, one.head) for one in self.muted))
+
+    @property
+    def edits(self) -> tuple[Any, ...]:
+        """What is changed inside of the model."""
+        return self.heads, tuple(self.patches), self.drawn
+
+    @property
+    def is_edited(self) -> bool:
+        """Whether the answer is not the model's own."""
+        return bool(self.prefix or self.muted or self.patches or self.drawn)
 
 
 class Refusal(BaseModel):
@@ -118,30 +213,6 @@ REFUSALS: dict[int | str, dict[str, Any]] = {
 }
 
 
-class JsonRoute(APIRoute):
-    """A route that FastAPI describes, but that checks its requests itself: FastAPI would do it on the event loop."""
-
-    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-        """Return the handler of a request; its form is the type of the endpoint's first parameter."""
-        form: type[Form] = get_type_hints(self.endpoint)["request"]
-
-        async def handle(http: Request) -> Response:
-            kinds = http.headers.getlist("content-type")
-            if [kind.split(";")[0].strip() for kind in kinds] != [JSON]:
-                raise UserError(f"The request does not have the expected form: send JSON, as content-type: {JSON}.")
-            body, asker = await http.body(), http.scope["asker"]
-            if len(body) <= SHORT:
-                request = read_form(form, body)
-            else:
-                (request,) = await http.app.state.checking.do(
-                    object(), [body], lambda bodies: [read_form(form, bodies[0])], asker
-                )
-            answer: Response = await self.endpoint(request, http)
-            return answer
-
-        return handle
-
-
 def read_form(form: type[Checked], body: bytes) -> Checked:
     """Read a request, or say what is wrong with it. What was sent is not repeated, because that may be anything."""
     try:
@@ -149,7 +220,7 @@ def read_form(form: type[Checked], body: bytes) -> Checked:
     except ValueError as error:
         if re.search("surrogate|hex escape", str(error)):
             raise UserError("The request has a text with half a character (a lone surrogate).") from None
-        raise NotJsonError("The body is not JSON in UTF-8.") from None
+        raise HTTPException(400, "The body is not JSON in UTF-8.") from None
     if not _is_small(value):
         raise UserError(f"The lists and objects of a request may have {VALUES:,} values: send it in parts.")
     try:
@@ -175,14 +246,6 @@ def _is_small(value: object) -> bool:
                 return False
             waiting += one.values() if isinstance(one, dict) else one
     return True
-
-
-def refusal_of(error: Exception, limits: Limits) -> JSONResponse:
-    """Return the answer to a request that failed with an error."""
-    message = message_of(error, limits)
-    if isinstance(error, UserError) and not isinstance(error, FullMemoryError):
-        return refusal(400 if isinstance(error, NotJsonError) else 422, message)
-    return refusal(429 if isinstance(error, Busy) else 503, message, {"retry-after": "1"})
 
 
 def message_of(error: Exception, limits: Limits) -> str:

@@ -1,8 +1,7 @@
-"""Handles every request before the application does: checks who asks, limits the body, adds headers, counts."""
+"""Handles every request before the application does: checks who asks, adds headers, counts."""
 
 from __future__ import annotations
 
-import asyncio
 import hmac
 import re
 import time
@@ -14,7 +13,7 @@ from fastapi.responses import JSONResponse
 from pydantic_core import to_json
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from seq2see.serve.batching import Batcher, Client, Left, Limits
+from seq2see.serve.batching import Batcher, Client
 
 #: Scripts and styles come from this server only. Nothing inline runs.
 POLICY = (
@@ -66,28 +65,24 @@ class Metrics:
 
     def text(self, batcher: Batcher) -> str:
         """Return all counters as text."""
-        lines = ["# TYPE seq2see_requests_total counter"]
-        for (path, status), count in sorted(self.requests.items()):
-            lines.append(f'seq2see_requests_total{{path="{path}",status="{status}"}} {count}')
-        lines.append("# TYPE seq2see_request_seconds_total counter")
-        for path, seconds in sorted(self.seconds.items()):
-            lines.append(f'seq2see_request_seconds_total{{path="{path}"}} {seconds:.6f}')
-        lines.append("# TYPE seq2see_inputs_total counter")
-        for result, count in sorted(self.inputs.items()):
-            lines.append(f'seq2see_inputs_total{{result="{result}"}} {count}')
-        lines += [
-            "# TYPE seq2see_batches_total counter",
-            f"seq2see_batches_total {batcher.batches}",
-            "# TYPE seq2see_batched_inputs_total counter",
-            f"seq2see_batched_inputs_total {batcher.items}",
-            "# TYPE seq2see_queue_length gauge",
-            f"seq2see_queue_length {len(batcher.waiting)}",
-        ]
+        asked = [(f'{{path="{path}",status="{status}"}}', count) for (path, status), count in self.requests.items()]
+        counters: dict[str, list[tuple[str, object]]] = {
+            "requests_total counter": sorted(asked),
+            "request_seconds_total counter": [(f'{{path="{path}"}}', f"{s:.6f}") for path, s in self.seconds.items()],
+            "inputs_total counter": [(f'{{result="{result}"}}', count) for result, count in self.inputs.items()],
+            "batches_total counter": [("", batcher.batches)],
+            "batched_inputs_total counter": [("", batcher.items)],
+            "queue_length gauge": [("", len(batcher.waiting))],
+        }
+        lines = []
+        for name, values in counters.items():
+            lines.append(f"# TYPE seq2see_{name}")
+            lines += [f"seq2see_{name.split()[0]}{labels} {value}" for labels, value in values]
         return "\n".join(lines) + "\n"
 
 
 class Guard:
-    """Checks the host and the token of a request, and reads its whole body within its limits.
+    """Checks the host and the token of a request, adds headers to its answer, and counts it.
 
     ``hosts`` holds the names that a request may use for this server, or ``*``. ``log`` gets one line for each request.
     """
@@ -95,14 +90,12 @@ class Guard:
     def __init__(
         self,
         app: ASGIApp,
-        limits: Limits,
         metrics: Metrics,
         hosts: Sequence[str] = ("*",),
         token: str | None = None,
         log: Callable[[str], None] | None = None,
     ) -> None:
         self.app = app
-        self.limits = limits
         self.metrics = metrics
         self.hosts = {host.lower() for host in hosts}
         self.expected = None if token is None else f"Bearer {token}".encode()
@@ -130,7 +123,7 @@ class Guard:
             if refused is not None:
                 await refused(scope, receive, answer)
             else:
-                await self._guarded(scope, receive, answer)
+                await self.app(scope, receive, answer)
         except Exception:
             status = 500
             raise
@@ -164,59 +157,3 @@ class Guard:
         names = {name for name, _ in headers}
         extra = [pair for pair in ALWAYS if pair[0] not in names]
         return [*extra, (b"connection", b"close")] if self.metrics.ending else extra
-
-    async def _guarded(self, scope: Scope, receive: Receive, send: Send) -> None:
-        try:
-            async with asyncio.timeout(self.limits.seconds):
-                body = await self._body(receive)
-        except TimeoutError:
-            message = f"The request did not arrive within {self.limits.seconds:g} s."
-            await refusal(408, message, {"connection": "close"})(scope, receive, send)
-            return
-        except Left:
-            return
-        if body is None:
-            message = f"The request is longer than {self.limits.body:,} bytes, which is the limit: send it in parts."
-            await refusal(413, message, {"connection": "close"})(scope, receive, send)
-            return
-        # Only UTF-8 is JSON for us: a reader that guesses an encoding may read something different from a proxy before
-        # it.
-        if body and (body.startswith(b"\xef\xbb\xbf") or b"\0" in body or not _is_utf8(body)):
-            await refusal(400, "The body is not JSON in UTF-8.")(scope, receive, send)
-            return
-        await self.app(scope, replayed(body, receive), send)
-
-    async def _body(self, receive: Receive) -> bytes | None:
-        """Read the whole body; return None if it is too long."""
-        body: bytes = b""
-        while True:
-            message = await receive()
-            if message["type"] == "http.disconnect":
-                raise Left
-            body += message.get("body", b"")
-            if len(body) > self.limits.body:
-                return None
-            if not message.get("more_body", False):
-                return body
-
-
-def _is_utf8(data: bytes) -> bool:
-    try:
-        data.decode()
-    except UnicodeDecodeError:
-        return False
-    return True
-
-
-def replayed(body: bytes, receive: Receive) -> Receive:
-    """Return a ``receive`` that delivers a body which has already been read."""
-    given = False
-
-    async def again() -> Message:
-        nonlocal given
-        if given:
-            return await receive()
-        given = True
-        return {"type": "http.request", "body": body, "more_body": False}
-
-    return again

@@ -83,7 +83,7 @@ def create_live_app(run: RunFolder, host: str = HERE) -> FastAPI:
     """Make the application that shows one run."""
     app = FastAPI(title="seq2see, training", docs_url=None, redoc_url=None, openapi_url=None)
     app.state.metrics = metrics = Metrics()
-    app.add_middleware(Guard, limits=Limits(), metrics=metrics, hosts=hosts_of(host))
+    app.add_middleware(Guard, metrics=metrics, hosts=hosts_of(host))
 
     @app.get("/")
     async def home() -> RedirectResponse:

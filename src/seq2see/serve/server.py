@@ -71,7 +71,7 @@ def hosts_of(host: str) -> list[str]:
 
 
 class Connection(HttpToolsProtocol):
-    """One connection, within limits that the protocol itself does not have.
+    """One connection, within limits that the protocol lacks; work for a client that left is stopped.
 
     The head of a request is limited in bytes and in time. A client that does not read its answer is disconnected. If
     there are too many connections, the one that has been idle longest is closed.
@@ -82,20 +82,18 @@ class Connection(HttpToolsProtocol):
     def __init__(self, *arguments: Any, **settings: Any) -> None:
         super().__init__(*arguments, **settings)
         self.since = self.loop.time()  # from when it waits for a head, or for its client to read
-        self.head = 0  # bytes of an unfinished head
-        self.in_head, self.begun = True, False
+        self.in_head, self.head = True, 0  # and the bytes of an unfinished head
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Accept a connection, and close another one if there are too many."""
         super().connection_made(transport)
-        most = self.limits.connections
-        if len(self.connections) <= most:
+        if len(self.connections) <= self.limits.connections:
             return
-        others = [one for one in self.connections if isinstance(one, Connection) and one is not self]
-        if idle := [one for one in others if one.idle]:
-            min(idle, key=lambda one: one.since).transport.abort()
+        others = [one for one in self.connections if isinstance(one, Connection) and one.idle and one is not self]
+        if others:
+            min(others, key=lambda one: one.since).transport.abort()
         else:
-            self._refuse(503, f"{most:,} clients are connected already: try again in a second.")
+            self._refuse(503, f"{self.limits.connections:,} clients are connected already: try again in a second.")
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Drop the requests of clients that have disconnected."""
@@ -110,22 +108,20 @@ class Connection(HttpToolsProtocol):
         return self.cycle is None or self.cycle.response_complete
 
     def data_received(self, data: bytes) -> None:
-        """Read some bytes, and refuse a head that is too long."""
-        self.begun = False
+        """Read some bytes, and refuse a head that is too long; those in which it begins do not count."""
+        self.head += len(data)
         super().data_received(data)
-        if self.in_head and not self.begun:  # what came before the head began does not count
-            self.head += len(data)
-            if self.head > self.limits.head and not self.transport.is_closing():
-                self._refuse(431, f"The head of the request is longer than {self.limits.head:,} bytes.")
+        if self.in_head and self.head > self.limits.head:
+            self._refuse(431, f"The head of the request is longer than {self.limits.head:,} bytes.")
 
     def on_message_begin(self) -> None:
         """Begin to count the bytes of a head."""
         super().on_message_begin()
-        self.in_head, self.begun, self.head = True, True, 0
+        self.in_head, self.head = True, 0
 
     def on_headers_complete(self) -> None:
         """Accept a whole head."""
-        self.in_head, self.head = False, 0
+        self.in_head = False
         super().on_headers_complete()
 
     def on_response_complete(self) -> None:
@@ -145,9 +141,8 @@ class Connection(HttpToolsProtocol):
     def look_after(self, now: float) -> None:
         """Close the connection if its client has been too slow."""
         if self.idle:
-            if now - self.since > self.limits.idle_seconds + self.limits.head_seconds * self.in_head:
-                seconds = self.limits.head_seconds
-                self._refuse(408, f"The head of a request did not arrive within {seconds:g} s.")
+            if now - self.since > self.limits.idle_seconds + self.limits.head_seconds:
+                self._refuse(408, f"The head of a request did not arrive within {self.limits.head_seconds:g} s.")
         elif self.flow.write_paused and now - self.since > self.limits.seconds:
             self.transport.abort()
 
@@ -205,16 +200,15 @@ class Server(uvicorn.Server):
         self.ended(self.metrics.taken, self.metrics.requests.total())
 
 
-def connection_class(limits: Limits) -> type[Connection]:
-    """Return the class of connections within these limits, and within the number of files that may be open."""
-    most = max(8, min(limits.connections, machine.open_files() - OTHER_FILES))
-    return type("Connection", (Connection,), {"limits": replace(limits, connections=most)})
-
-
 def configured(app: ASGIApp, limits: Limits, proxy: str | None = None, **settings: Any) -> uvicorn.Config:
-    """Return uvicorn's settings. The addresses of clients are taken from a proxy at the address ``proxy`` only."""
+    """Return uvicorn's settings. The addresses of clients are taken from a proxy at the address ``proxy`` only.
+
+    There are no more connections than files may be open.
+    """
+    most = max(8, min(limits.connections, machine.open_files() - OTHER_FILES))
+    kind = type("Connection", (Connection,), {"limits": replace(limits, connections=most)})
     return uvicorn.Config(
-        app, http=connection_class(limits), ws="none", log_level="error", access_log=False, server_header=False,
+        app, http=kind, ws="none", log_level="error", access_log=False, server_header=False,
         proxy_headers=proxy is not None, forwarded_allow_ips=proxy, timeout_keep_alive=int(limits.idle_seconds),
         **settings,
     )  # fmt: skip
