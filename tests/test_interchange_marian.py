@@ -138,7 +138,8 @@ def test_answers_are_those_of_another_converter(
     translator = ctranslate2.Translator(str(tmp_path / "ctranslate2"))
     pieces = sentencepiece.SentencePieceProcessor(model_file=str(tmp_path / "theirs" / "source.spm"))
     sentences = [*SENTENCES, *LINES[:8], "Where is ☃ ?"]
-    cut = [pieces.encode(sentence, out_type=str) for sentence in sentences]
+    # What a SentencePiece model does not know is <unk>.
+    cut = [[pieces.id_to_piece(number) for number in pieces.encode(sentence)] for sentence in sentences]
     # It keeps the padding's row away, which ours suppresses, and counts the end, which ours does too.
     found = translator.translate_batch(
         cut, beam_size=1, max_decoding_length=20, disable_unk=True, return_end_token=True
