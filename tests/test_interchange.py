@@ -12,11 +12,11 @@ import pytest
 import sentencepiece
 import torch
 import transformers
+from safetensors.torch import load_file, save_file
 
 import seq2see
 from conftest import sweep
 from seq2see.config import ModelConfig
-from seq2see.decoding.graphs import GraphDecoder
 from seq2see.decoding.hypothesis import Special
 from seq2see.decoding.readers import padded
 from seq2see.decoding.search import beam_search, greedy
@@ -247,21 +247,6 @@ def test_answers_are_those_of_generate(both: tuple[str, Any, Seq2Seq], beam: int
     assert found == expected
 
 
-@pytest.mark.heavy  # the test of every rule looks at it, too
-def test_the_search_of_graphs_follows_the_rules_too(both: tuple[str, Any, Seq2Seq]) -> None:
-    _, _, ours = both
-    special, source = Special.of(ours.tokenizers), ours.tokenizers.source
-    sources = [[*source.before, *range(6, 6 + n), *source.after] for n in (3, 8, 5)]
-    graphs = GraphDecoder(ours.transformer, special)
-    for beam in (1, 4):
-        rules = ours.config.decoding.but(beam=beam)
-        found = [answers[0].ids for answers in graphs.search(sources, rules)]
-        if beam == 1:
-            assert found == [answer.ids for answer in greedy(ours.transformer, sources, special, rules)]
-        else:
-            assert found == [best[0].ids for best in beam_search(ours.transformer, sources, special, rules)]
-
-
 @pytest.mark.heavy
 def test_the_benchmark_measures_each_setting() -> None:
     from benchmarks import interchange
@@ -345,20 +330,6 @@ def test_everything_works_as_for_a_model_of_ours(both: tuple[str, Any, Seq2Seq],
     assert again.config.decoding == ours.config.decoding
 
 
-@light("marian", "m2m100")
-def test_ctranslate2_answers_as_torch(both: tuple[str, Any, Seq2Seq], tmp_path: Path) -> None:
-    """What is forced and what is suppressed is followed there too; the export itself compares token by token."""
-    _, _, ours = both
-    ours.save(tmp_path / "copy")
-    parity = to_ctranslate2.export(tmp_path / "copy", ours.transformer, ours.tokenizers, rules=ours.config.decoding)
-    assert parity.same_tokens == parity.tokens
-    through = seq2see.load(tmp_path / "copy", engine="ctranslate2")
-    one, other = ([answer.ids for answer in model.answers(TEXTS, beam=1)] for model in (through, ours))
-    assert one == other
-    a, b = ([answer.log_probability for answer in model.answers(TEXTS, beam=1)] for model in (through, ours))
-    assert a == pytest.approx(b, abs=1e-3)
-
-
 def test_a_setting_at_its_default_leaves_a_digest_as_it_was() -> None:
     from seq2see.decoding.engines import NOTE, digest_of
 
@@ -395,7 +366,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def broken(
-    whole: Path, tmp_path: Path, change: Callable[[Path], None], match: str, languages: Any = (None, None)
+    whole: Path, tmp_path: Path, change: Callable[[Path], object], match: str, languages: Any = (None, None)
 ) -> None:
     """Break a copy of a folder, and see it refused in one sentence with nothing left behind."""
     theirs = Path(shutil.copytree(whole, tmp_path / "theirs"))
@@ -403,7 +374,8 @@ def broken(
     with pytest.raises(UserError, match=match) as error:
         import_model(str(theirs), tmp_path / "ours", languages)
     assert "\n" not in str(error.value)
-    assert [path.name for path in tmp_path.iterdir()] == ["theirs"]
+    assert len(str(error.value)) < 1000
+    assert {path.name for path in tmp_path.iterdir()} <= {"theirs", "outside"}
 
 
 def edited(name: str, **settings: Any) -> Callable[[Path], None]:
@@ -429,57 +401,63 @@ def pointer(path: Path) -> None:
     (path / "model.safetensors").write_text(text)
 
 
-def not_finite(path: Path) -> None:
-    from safetensors.torch import load_file, save_file
+def with_weights(change: Callable[[dict[str, torch.Tensor], str], object]) -> Callable[[Path], None]:
+    """Change the weights; ``change`` gets the name of a matrix, too."""
 
-    weights = load_file(path / "model.safetensors")
-    weights["model.encoder.layers.0.fc1.weight"][0, 0] = float("nan")
-    save_file(weights, path / "model.safetensors")
+    def changed(path: Path) -> None:
+        weights = load_file(path / "model.safetensors")
+        change(weights, "model.encoder.layers.0.fc1.weight")
+        save_file(weights, path / "model.safetensors")
 
-
-def lacking(path: Path) -> None:
-    from safetensors.torch import load_file, save_file
-
-    weights = load_file(path / "model.safetensors")
-    del weights["model.encoder.layers.0.fc1.weight"]
-    save_file(weights, path / "model.safetensors")
+    return changed
 
 
-def shorter(path: Path) -> None:
-    (path / "vocab.json").write_text(json.dumps({"</s>": 0, "<unk>": 1, "<pad>": 2}))
+def linked(name: str, target: str) -> Callable[[Path], None]:
+    def change(path: Path) -> None:
+        (path / name).rename(path.parent / "outside")
+        (path / name).symlink_to(target)
+
+    return change
 
 
-BAD: dict[str, tuple[Callable[[Path], None], str]] = {
+def with_spm(more: bytes) -> Callable[[Path], None]:
+    """Put something at the end of a SentencePiece model."""
+    return lambda path: (path / "source.spm").write_bytes((path / "source.spm").read_bytes() + more)
+
+
+#: A map of characters that ends in the middle, and a piece of 976 letters, as a SentencePiece model holds them.
+CHARSMAP = b"\x1a\x89\x08\x12\x86\x08" + (1024).to_bytes(4, "little") + b"\xff" * 1024 + b"a\0"
+LONG_PIECE = b"\x0a\xd8\x07\x0a\xd0\x07" + b"a" * 976 + b"\x15\0\0\0\0"
+
+BAD: dict[str, tuple[Callable[[Path], object], str]] = {
     "no config": (lambda path: (path / "config.json").unlink(), "is not a supported model"),
     "no weights": (lambda path: (path / "model.safetensors").unlink(), "has no weights"),
-    "no vocabulary": (lambda path: (path / "vocab.json").unlink(), "has no vocab.json"),
     "no spm": (lambda path: (path / "target.spm").unlink(), "has no target.spm"),
     "pointer": (pointer, "Git LFS pointer"),
     "truncated": (truncated, "cannot be read as safetensors"),
     "pickled": (pickled, "would run code"),
-    "t5": (edited("config.json", model_type="t5"), "T5 has relative positions and norms without mean and bias, unlike"),
-    "t5 v1.1": (edited("config.json", model_type="t5", feed_forward_proj="gated-gelu"), "v1.1 .* gated feed-forward"),
-    "umt5": (edited("config.json", model_type="umt5"), "separate relative positions in each layer"),
-    "longt5": (edited("config.json", model_type="longt5"), "sparse attention in its encoder"),
-    "switch": (edited("config.json", model_type="switch_transformers"), "one of many feed-forward networks"),
-    "moe": (edited("config.json", model_type="nllb-moe"), "import a dense NLLB-200 model"),
-    "pegasus x": (edited("config.json", model_type="pegasus_x"), "shorter texts, import a model of the family pegasus"),
-    "led": (edited("config.json", model_type="led"), "for shorter texts, import a model of the family bart"),
-    "prophetnet": (edited("config.json", model_type="prophetnet"), "several tokens ahead"),
-    "bigbird": (edited("config.json", model_type="bigbird_pegasus"), "only a part of the text"),
-    "whisper": (edited("config.json", model_type="whisper"), "reads audio"),
-    "two berts": (edited("config.json", model_type="encoder-decoder"), "two models such as BERT"),
-    "unknown": (edited("config.json", model_type="funny"), "the family 'funny' is not supported"),
-    "bert": (edited("config.json", model_type="bert"), "only an encoder"),
+    "unknown": (edited("config.json", model_type="funny"), "'funny' is not supported"),
+    "family": (edited("config.json", model_type=["marian"]), "not supported"),
     "activation": (edited("config.json", activation_function="gelu_new"), "activation 'gelu_new'"),
     "shape": (edited("config.json", d_model=36), "do not match the config"),
-    "no number": (edited("config.json", encoder_layers="two"), "a whole number was expected"),
-    "not json": (lambda path: (path / "config.json").write_text("{"), "not valid JSON"),
+    "a half that is wide on paper": (edited("config.json", decoder_ffn_dim=10**6), "do not match the config"),
+    "heads": (edited("config.json", decoder_attention_heads=2), "4 heads and the decoder 2"),
+    "layers": (edited("config.json", encoder_layers=10**12), "whole number"),
+    "dropout": (edited("config.json", dropout=[1]), "a number was expected"),
+    "deep": (lambda path: (path / "config.json").write_text("[" * 100_000), "not valid JSON"),
     "vocabulary": (edited("config.json", vocab_size=5000, pad_token_id=4999), "vocabulary does not match"),
-    "short vocabulary": (shorter, "vocabulary does not match|no such token"),
+    "ids": (edited("vocab.json", a=2**40), "does not number its"),
     "spm": (lambda path: (path / "source.spm").write_bytes(b"\x0a\xff\xff"), "not a SentencePiece model"),
-    "nan": (not_finite, "not all finite"),
-    "lacking": (lacking, "has no weights"),
+    "charsmap": (with_spm(CHARSMAP), "map of characters"),
+    "a long piece": (with_spm(LONG_PIECE), "more than 500 characters"),
+    "nan": (with_weights(lambda weights, name: weights[name].fill_(float("nan"))), "not all finite"),
+    "lacking": (with_weights(dict.pop), "has no weights"),
+    "a wide beam": (edited("generation_config.json", num_beams=101), "beam is 101"),
+    "ends beyond": (edited("generation_config.json", eos_token_id=[0, 10**6]), "has the id 1000000"),
+    "no id": (edited("generation_config.json", suppress_tokens=["x"]), "token ids were expected"),
+    "words": (edited("generation_config.json", bad_words_ids=[7]), "lists of ids"),
+    "a link of weights": (linked("model.safetensors", "../outside"), "link out of its folder"),
+    "a device": (linked("vocab.json", "/dev/zero"), "link out of its folder"),
 }  # fmt: skip
 
 
@@ -528,21 +506,14 @@ def test_pytorch_files_and_shards_are_read_too(tmp_path: Path) -> None:
     assert all(torch.equal(a[name], b[name]) for name in a)
 
 
-def ctranslate2_bytes(path: Path) -> bytes:
-    return (folder.find("dates") / "ctranslate2/model.bin").read_bytes()
-
-
-@pytest.mark.parametrize("cut", [1, 20, 40, 75])
+@pytest.mark.parametrize("cut", [1, 40])
 def test_a_damaged_ctranslate2_file_is_refused(cut: int, tmp_path: Path) -> None:
     theirs = Path(shutil.copytree(folder.find("dates") / "ctranslate2", tmp_path / "theirs"))
-    (theirs / "model.bin").write_bytes(ctranslate2_bytes(theirs)[:cut])
-    with pytest.raises(UserError):
-        import_model(str(theirs), tmp_path / "ours")
-    data = bytearray(ctranslate2_bytes(theirs))
-    data[cut : cut + 4] = b"\xff\xff\xff\xff"
-    (theirs / "model.bin").write_bytes(data)
-    with pytest.raises(UserError):
-        import_model(str(theirs), tmp_path / "ours")
+    data = (theirs / "model.bin").read_bytes()
+    for damaged in (data[:cut], data[:cut] + b"\xff\xff\xff\xff" + data[cut + 4 :]):
+        (theirs / "model.bin").write_bytes(damaged)
+        with pytest.raises(UserError, match=r"model\.bin"):
+            import_model(str(theirs), tmp_path / "ours")
     assert [path.name for path in tmp_path.iterdir()] == ["theirs"]
 
 
@@ -609,49 +580,24 @@ def test_a_fairseq_checkpoint_is_read(both: tuple[str, Any, Seq2Seq], tmp_path: 
         import_model(str(tmp_path / "checkpoint_best.pt"), tmp_path / "again")
 
 
-@pytest.mark.parametrize("narrow", ["encoder", "decoder"])
-def test_a_fairseq_checkpoint_with_a_narrower_half_is_read(narrow: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("theirs", "said"), [
+    (dict(encoder_ffn_dim=20), {}), (dict(decoder_ffn_dim=20), {}),
+    (dict(tie_word_embeddings=False), dict(share_all_embeddings=False, share_decoder_input_output_embed=False)),
+], ids=str)  # fmt: skip
+def test_a_fairseq_checkpoint_of_another_shape_is_read(
+    theirs: dict[str, Any], said: dict[str, Any], tmp_path: Path
+) -> None:
     (tmp_path / "home").mkdir()
-    theirs = m2m100(tmp_path / "home", **{f"{narrow}_ffn_dim": 20})
-    size = fairseq_checkpoint(tmp_path, theirs)
+    model = m2m100(tmp_path / "home", **theirs)
+    size = fairseq_checkpoint(tmp_path, model, **said)
+    if said:
+        saved = torch.load(tmp_path / "checkpoint_best.pt", weights_only=False)
+        saved["model"]["decoder.embed_out"] = saved["model"].pop("decoder.output_projection.weight")  # its older name
+        torch.save(saved, tmp_path / "checkpoint_best.pt")
     import_model(str(tmp_path / "checkpoint_best.pt"), tmp_path / "ours", ("a", "b"))
     ours = seq2see.load(tmp_path / "ours", engine="torch")
-    assert ours.config.model.d_ff == 48
-    assert difference(theirs, ours.transformer, 1, size) <= 1e-5
-
-
-def test_a_fairseq_checkpoint_with_a_table_of_its_own_for_the_output_is_read(tmp_path: Path) -> None:
-    (tmp_path / "home").mkdir()
-    theirs = m2m100(tmp_path / "home", tie_word_embeddings=False)
-    size = fairseq_checkpoint(tmp_path, theirs, share_all_embeddings=False, share_decoder_input_output_embed=False)
-    saved = torch.load(tmp_path / "checkpoint_best.pt", weights_only=False)
-    saved["model"]["decoder.embed_out"] = saved["model"].pop("decoder.output_projection.weight")  # its older name
-    torch.save(saved, tmp_path / "checkpoint_best.pt")
-    import_model(str(tmp_path / "checkpoint_best.pt"), tmp_path / "ours", ("a", "b"))
-    ours = seq2see.load(tmp_path / "ours", engine="torch")
-    assert not ours.config.model.share_output
-    assert difference(theirs, ours.transformer, 1, size) <= 1e-5
-
-
-def test_numbers_of_heads_that_differ_are_refused_by_every_reader(tmp_path: Path) -> None:
-    (tmp_path / "home").mkdir()
-    theirs = m2m100(tmp_path / "home", decoder_attention_heads=8)
-    theirs.save_pretrained(tmp_path / "home")
-    fairseq_checkpoint(tmp_path, theirs, decoder_attention_heads=8)
-    for path in ("home", "checkpoint_best.pt"):
-        with pytest.raises(UserError, match="The encoder has 4 heads and the decoder 8: only equal numbers"):
-            import_model(str(tmp_path / path), tmp_path / "ours", ("a", "b"))
-    shutil.copytree(folder.find("dates") / "ctranslate2", tmp_path / "theirs")
-    data = (tmp_path / "theirs/model.bin").read_bytes()
-    heads = b"decoder/num_heads\0"
-    number = data.index(heads) + len(heads)
-    assert data[number : number + 6] == bytes((0, 2)) + (2).to_bytes(4, "little")
-    assert data.count(heads) == 1
-    data = data[: number + 6] + (2).to_bytes(2, "little") + data[number + 8 :]
-    (tmp_path / "theirs/model.bin").write_bytes(data)
-    with pytest.raises(UserError, match="heads and the decoder 2: only equal numbers"):
-        import_model(str(tmp_path / "theirs"), tmp_path / "ours")
-    assert not (tmp_path / "ours").exists()
+    assert (ours.config.model.share_output, ours.config.model.d_ff) == (not said, 48)
+    assert difference(model, ours.transformer, 1, size) <= 1e-5
 
 
 def test_a_checkpoint_of_fairseq2_is_refused_with_what_would_do(tmp_path: Path) -> None:

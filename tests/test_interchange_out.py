@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-import base64
 import json
-import os
 import re
 import shlex
 import shutil
-import subprocess
-import sys
-import threading
 import warnings
 from dataclasses import replace
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
+import huggingface_hub
 import pytest
 import torch
 from torch.utils._pytree import tree_flatten, tree_unflatten
@@ -36,7 +30,6 @@ from seq2see.interchange.imported import NEVER
 from seq2see.interchange.legacy import ctranslate2 as from_ctranslate2
 from seq2see.interchange.reading import import_model
 from seq2see.kernels.registry import network_of
-from seq2see.model.transformer import Transformer
 from seq2see.seq2seq import Seq2Seq
 from seq2see.storage.folder import Tokenizers, find, shipped_models
 from seq2see.tokenizers.tokenizer import Tokenizer
@@ -87,65 +80,12 @@ def test_a_model_goes_to_hugging_face_and_back(settings: dict[str, Any], tmp_pat
     if model.config.model.positions in ("paper", "halves"):  # the others put languages around a text
         import_model(str(tmp_path / "theirs"), tmp_path / "ours")
         back = seq2see.load(tmp_path / "ours", engine="torch")
+        for name in ("d_ff", "dropout", "encoder_layers", "max_length", "share_embeddings", "source_vocabulary"):
+            assert getattr(back.config.model, name) == getattr(model.config.model, name), name
         texts = ["abc", "jihgfedcba", "a"]
         assert back.predict(texts) == model.predict(texts)
         first, second = (m.log_probabilities([("abc", "cab")])[0] for m in (back, model))
         assert first == pytest.approx(second, abs=1e-5)
-
-
-@pytest.mark.parametrize(("tokenizer", "unknown"), [
-    (Tokenizer.words(["a b a b"]), {"unk_token": "<unk>"}), (Tokenizer.characters(), {}),
-])  # fmt: skip
-def test_the_files_of_a_tokenizer_name_its_tokens(
-    tokenizer: Tokenizer, unknown: dict[str, str], tmp_path: Path
-) -> None:
-    to_huggingface._write_tokenizer(tmp_path, tokenizer, 77)
-    assert json.loads((tmp_path / "tokenizer_config.json").read_text()) == {
-        "tokenizer_class": "PreTrainedTokenizerFast", "bos_token": "<sos>", "eos_token": "<eos>", "pad_token": "<pad>",
-        "model_max_length": 77, "clean_up_tokenization_spaces": False,
-        "model_input_names": ["input_ids", "attention_mask"], **unknown,
-    }  # fmt: skip
-    assert (tmp_path / "tokenizer.json").read_text(encoding="utf-8") == tokenizer.to_json()
-
-
-@pytest.mark.parametrize(("rules", "told"), [
-    ({}, {"num_beams": 1}), ({"forced_end": True}, {"num_beams": 1, "forced_eos_token_id": 2}),
-    ({"beam": 4, "stopping": "full", "length_penalty": 0.5},
-     {"num_beams": 4, "length_penalty": 0.5, "early_stopping": True}),
-    ({"beam": 2, "length_penalty": 0.5}, {"num_beams": 2, "length_penalty": 0.5, "early_stopping": False}),
-    ({"suppressed": (4, 5), "other_ends": (6,), "min_length": 3},
-     {"num_beams": 1, "bad_words_ids": [[4], [5]], "eos_token_id": [2, 6], "min_length": 4}),
-    ({"first_suppressed": (4,), "no_repeat": 2, "no_repeat_source": 3, "repetition_penalty": 1.5},
-     {"num_beams": 1, "begin_suppress_tokens": [4], "no_repeat_ngram_size": 2, "encoder_no_repeat_ngram_size": 3,
-      "repetition_penalty": 1.5}),
-])  # fmt: skip
-def test_the_rules_of_the_search_are_told_to_hugging_face(rules: dict[str, Any], told: dict[str, Any]) -> None:
-    model = small()
-    config = replace(model.config, decoding=DecodingConfig.of(length_ratio=2.0, length_offset=3, **rules))
-    longest = config.decoding.limit(config.model.max_length, config.model.max_length) + 1
-    pad, start, end = (getattr(model.tokenizers.target, name) for name in ("pad", "start", "end"))
-    ids = {"pad_token_id": pad, "bos_token_id": start, "decoder_start_token_id": start, "eos_token_id": end}
-    assert to_huggingface._generation(config, model.tokenizers) == {**ids, "max_length": longest, **told}
-
-
-@pytest.mark.parametrize(("family", "shared", "vocabulary", "tied"), [
-    ("marian", False, 11, True), ("bart", False, 13, False), ("bart", True, 13, True),
-])  # fmt: skip
-def test_the_shape_is_told_to_hugging_face(family: str, shared: bool, vocabulary: int, tied: bool) -> None:
-    shape = ModelConfig.of(
-        source_vocabulary=13 if shared else 11, target_vocabulary=13, d_model=12, heads=3, d_ff=17, encoder_layers=2,
-        decoder_layers=4, max_length=40, share_embeddings=shared, share_output=True, dropout=0.25, activation="gelu",
-        scale_embeddings=False,
-    )  # fmt: skip
-    tokenizers = Tokenizers.one(Tokenizer.characters([*"abcdefgh", "<eos>", "<sos>", "<pad>"]))
-    assert to_huggingface._config(shape, tokenizers, family, "Name") == {
-        "model_type": family, "architectures": ["Name"], "vocab_size": vocabulary, "decoder_vocab_size": 13,
-        "encoder_vocab_size": 13 if shared else 11, "d_model": 12, "encoder_layers": 2, "decoder_layers": 4,
-        "encoder_attention_heads": 3, "decoder_attention_heads": 3, "encoder_ffn_dim": 17, "decoder_ffn_dim": 17,
-        "max_position_embeddings": 40, "activation_function": "gelu", "dropout": 0.25, "scale_embedding": False,
-        "share_encoder_decoder_embeddings": shared, "tie_word_embeddings": tied, "is_encoder_decoder": True,
-        "eos_token_id": 8, "bos_token_id": 9, "decoder_start_token_id": 9, "pad_token_id": 10, "torch_dtype": "float32",
-    }  # fmt: skip
 
 
 def test_a_token_that_is_never_written_does_not_hide_a_difference() -> None:
@@ -204,37 +144,24 @@ def test_a_narrower_half_comes_back_from_ctranslate2(tmp_path: Path) -> None:
     assert torch.allclose(back.transformer(source, target), model.transformer(source, target), atol=1e-5)
 
 
-@pytest.mark.parametrize(
-    ("given", "source", "target", "unknown"),
-    [
-        ({}, ([], []), (["<s>"], ["</s>"]), "<unk>"),
-        ({"bos_token": "B", "eos_token": "E", "unk_token": "U"}, ([], []), (["B"], ["E"]), "U"),
-        ({"bos_token": "B", "decoder_start_token": "D"}, ([], []), (["D"], ["</s>"]), "<unk>"),
-        (
-            {"bos_token": "B", "add_source_bos": True, "add_source_eos": True},
-            (["B"], ["</s>"]),
-            (["B"], ["</s>"]),
-            "<unk>",
-        ),
-        ({"add_source_bos": True}, (["<s>"], []), (["<s>"], ["</s>"]), "<unk>"),
-    ],
-)
+@pytest.mark.parametrize(("said", "source", "target"), [
+    ({}, ([], []), (["<s>"], ["</s>"])),
+    ({"bos_token": "B", "eos_token": "E", "unk_token": "U"}, ([], []), (["B"], ["E"])),
+    ({"bos_token": "B", "decoder_start_token": "D", "add_source_bos": True, "add_source_eos": True},
+     (["B"], ["</s>"]), (["D"], ["</s>"])),
+])  # fmt: skip
 def test_the_settings_of_a_ctranslate2_folder_say_which_tokens_frame_a_text(
-    given: dict[str, object],
-    source: tuple[list[str], list[str]],
-    target: tuple[list[str], list[str]],
-    unknown: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    said: dict[str, object], source: tuple[list[str], ...], target: tuple[list[str], ...], tmp_path: Path
 ) -> None:
     shutil.copytree(find("dates") / "ctranslate2", tmp_path / "made")
-    (tmp_path / "made" / "config.json").write_text(json.dumps(given))
-    asked: list[object] = []
-    framed = SimpleNamespace(of_others=lambda engine, before, after, *more: asked.append((before, after)))
-    monkeypatch.setattr(from_ctranslate2, "Tokenizer", framed)
-    monkeypatch.setattr(from_ctranslate2, "_engine", lambda names, special, unknown, spm: asked.append(unknown))
-    from_ctranslate2.read_ctranslate2(tmp_path / "made")
-    assert asked == [unknown, unknown, source, target]
+    names = ["<s>", "</s>", "<unk>", *"BDEU", *map(str, range(61))]
+    (tmp_path / "made/shared_vocabulary.json").write_text(json.dumps(names))
+    (tmp_path / "made/config.json").write_text(json.dumps(said))
+    import_model(str(tmp_path / "made"), tmp_path / "ours")
+    sides = seq2see.load(tmp_path / "ours", engine="torch").tokenizers
+    for side, expected in ((sides.source, source), (sides.target, target)):
+        assert (side.tokens(side.before), side.tokens(side.after)) == expected
+        assert side.tokens([side.unknown]) == [said.get("unk_token", "<unk>")]
 
 
 def test_shipped_dates_come_back_from_ctranslate2(tmp_path: Path) -> None:
@@ -314,206 +241,56 @@ def test_the_graphs_of_onnx_compute_as_ours(without_onnx: dict[str, dict[str, An
     assert few.same
 
 
-def test_the_graphs_of_onnx_take_batches_of_any_size(without_onnx: dict[str, dict[str, Any]], tmp_path: Path) -> None:
-    model = small(**ONNX)
-    to_onnx.export(tmp_path / "onnx", model.config, model.transformer, model.tokenizers)
-    names = ["k_0", "v_0", "k_1", "v_1"]
-    encoder, decoder = without_onnx["encoder.onnx"], without_onnx["decoder.onnx"]
-    assert encoder["output_names"] == [f"source_{name}" for name in names]
-    assert decoder["output_names"] == ["logits", *(f"all_{name}" for name in names)]
-    free = {"batch", "source_length", "past"}
-    sizes: dict[str, int] = {}
-    for graph in (encoder, decoder):
-        assert (graph["dynamo"], graph["external_data"], graph["verbose"]) == (True, False, False)
-        given, form = tree_flatten(graph["arguments"])
-        shapes = [{} if one is None else one for one in form.flatten_up_to(graph["dynamic_shapes"])]
-        for name, tensor, shape in zip(graph["input_names"], given, shapes, strict=True):
-            fixed = [size for place, size in enumerate(tensor.shape) if place not in shape]
-            kinds = {"token": [1], "position": [1], "source": [], "real": []}
-            assert fixed == kinds.get(name, [4, 3 if "_k_" in name else 5]), name
-            for place, dimension in shape.items():
-                assert sizes.setdefault(dimension.__name__, tensor.shape[place]) == tensor.shape[place], name
-    assert {*sizes} == free
-    assert len({*sizes.values()}) == len(free)
-    assert min(sizes.values()) > 1  # a size of 1 would be taken to be fixed
+# --- the Hub ---------------------------------------------------------------------------------------------------
 
 
-def test_a_difference_in_onnx_is_refused_and_nothing_is_written(
-    without_onnx: dict[str, dict[str, Any]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    model = small(**ONNX)
-    asked = to_onnx.OnnxModel.logits
-    monkeypatch.setattr(to_onnx.OnnxModel, "logits", lambda *given: asked(*given) * 1.001)
-    with pytest.raises(FolderError, match="does not answer like this one"):
-        to_onnx.export(tmp_path / "onnx", model.config, model.transformer, model.tokenizers)
-    assert not list(tmp_path.iterdir())
+@pytest.fixture
+def hub(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> dict[str, list[str]]:
+    """Stand in for the Hub: what is uploaded is kept, and handed out again."""
+    kept: dict[str, list[str]] = {}
+    here = tmp_path_factory.mktemp("hub")
 
-
-def test_a_model_of_the_hub_is_downloaded_without_code_and_written_with_its_name(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    asked: list[object] = []
-
-    def snapshot_download(name: str, allow_patterns: object, local_dir: Path) -> str:
-        asked.append((name, allow_patterns, local_dir.name))
+    def found(name: str) -> None:
         if name == "me/none":
             raise OSError("gone\nand more")
-        return str(local_dir)
 
-    found = SimpleNamespace(write=lambda out, origin: asked.append((out, origin)), notes=["a note"])
-    monkeypatch.setitem(sys.modules, "huggingface_hub", SimpleNamespace(snapshot_download=snapshot_download))
-    errors = SimpleNamespace(HfHubHTTPError=RuntimeError, HFValidationError=ValueError)
-    monkeypatch.setitem(sys.modules, "huggingface_hub.errors", errors)
-    monkeypatch.setattr(reading, "find_spec", lambda name: errors)
-    monkeypatch.setattr(reading, "read", lambda path, languages: found)
-    out = tmp_path / "small"
-    assert import_model("hf:me/small", out) == (out, ["a note"])
-    assert asked == [("me/small", reading.FILES, "model"), (out, "hf:me/small")]
-    assert not any(name.endswith(".py") for name in reading.FILES)
-    with pytest.raises(UserError, match=r"^me/none could not be downloaded \(gone\)\.$"):
-        import_model("hf:me/none", tmp_path / "none")
+    def create(self: object, name: str, private: bool, exist_ok: bool) -> str:
+        found(name)
+        return f"https://example.org/{name}, private: {private}"
+
+    def upload(self: object, folder_path: Path, **said: Any) -> None:
+        shutil.copytree(folder_path, here / said["repo_id"])
+        kept[said["repo_id"]] = sorted(path.name for path in folder_path.iterdir())
+
+    def download(name: str, allow_patterns: list[str], local_dir: Path) -> str:
+        found(name)
+        assert not any(pattern.endswith((".py", "*")) for pattern in allow_patterns)
+        return str(shutil.copytree(here / name, local_dir))
+
+    monkeypatch.setattr(huggingface_hub.HfApi, "create_repo", create)
+    monkeypatch.setattr(huggingface_hub.HfApi, "upload_folder", upload)
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", download)
+    return kept
 
 
-def test_a_model_is_exported_compared_and_uploaded_under_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[object] = []
-
-    class HfApi:
-        def create_repo(self, name: str, **settings: object) -> str:
-            asked.append((name, settings))
-            if name == "me/none":
-                raise OSError("gone\nand more")
-            return f"https://example.org/{name}"
-
-        def upload_folder(self, repo_id: str, folder_path: Path, commit_message: str) -> None:
-            asked.append((repo_id, (folder_path / "model.safetensors").read_text()))
-
-    monkeypatch.setitem(sys.modules, "huggingface_hub", SimpleNamespace(HfApi=HfApi))
-    errors = {"HfHubHTTPError": RuntimeError, "HFValidationError": ValueError, "LocalTokenNotFoundError": KeyError}
-    monkeypatch.setitem(sys.modules, "huggingface_hub.errors", SimpleNamespace(**errors))
-    monkeypatch.setattr(reading, "find_spec", lambda name: errors)
-
-    def export(out: Path, config: Config, transformer: Transformer, tokenizers: Tokenizers, card: str) -> str:
-        out.mkdir()
-        (out / "model.safetensors").write_text(card)
-        return "the same 12 tokens"
-
-    monkeypatch.setattr(to_huggingface, "export", export)
+def test_a_model_is_pushed_and_imported_again(
+    hub: dict[str, list[str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     run = CliRunner().invoke
     done = run(app, ["push", "hf:me/small", "--model", "dates", "--private"])
     assert done.exit_code == 0, done.exception
-    assert done.stdout == "https://example.org/me/small: the same 12 tokens.\n"
-    card = seq2see.load("dates").card
-    assert asked == [("me/small", {"private": True, "exist_ok": True}), ("me/small", card)]
+    assert done.stdout.startswith("https://example.org/me/small, private: True: ")
+    assert {"README.md", "config.json", "generation_config.json", "model.safetensors"} <= {*hub["me/small"]}
+    assert run(app, ["import", "hf:me/small", "--out", str(tmp_path / "back")]).exit_code == 0
+    assert seq2see.load(tmp_path / "back", engine="torch").predict(DATES) == seq2see.load("dates").predict(DATES)
     assert str(run(app, ["push", "hf:me/none"]).exception) == "me/none could not be uploaded (gone)."
-    assert asked[2] == ("me/none", {"private": False, "exist_ok": True})
+    gone = run(app, ["import", "hf:me/none", "--out", str(tmp_path / "none")])
+    assert str(gone.exception) == "me/none could not be downloaded (gone)."
     for wrong in ("me/small", "hf:"):
         assert f"{wrong!r} is not a place to upload to" in str(run(app, ["push", wrong]).exception)
     monkeypatch.setattr(reading, "find_spec", lambda name: None)
     with pytest.raises(UserError, match="huggingface_hub is not installed"):
         reading.push(Path(), "me/small")
-
-
-# --- the Hub ---------------------------------------------------------------------------------------------------
-
-
-class Hub(BaseHTTPRequestHandler):
-    """A stand-in for the Hub: it keeps what is uploaded, and hands it out."""
-
-    files: dict[str, bytes]
-
-    def log_message(self, *_: Any) -> None:
-        pass
-
-    def _answer(self, body: Any, headers: dict[str, str] | None = None, code: int = 200) -> None:
-        data = body if isinstance(body, bytes) else json.dumps(body).encode()
-        self.send_response(code)
-        for name, value in {"Content-Length": str(len(data)), **(headers or {})}.items():
-            self.send_header(name, value)
-        self.end_headers()
-        if self.command != "HEAD":
-            self.wfile.write(data)
-
-    def _body(self) -> bytes:
-        if self.headers.get("Transfer-Encoding") == "chunked":
-            data = b""
-            while size := int(self.rfile.readline(), 16):
-                data += self.rfile.read(size)
-                self.rfile.readline()
-            self.rfile.readline()
-            return data
-        return self.rfile.read(int(self.headers.get("Content-Length", 0)))
-
-    def do_POST(self) -> None:
-        body = self._body()
-        if self.path == "/api/repos/create":
-            self._answer({"url": f"http://{self.headers['Host']}/me/small", "name": "me/small", "id": "me/small"})
-        elif "/preupload/" in self.path:
-            files = json.loads(body)["files"]
-            self._answer(
-                {"files": [{"path": f["path"], "uploadMode": "regular", "shouldIgnore": False} for f in files]}
-            )
-        elif "/commit/" in self.path:
-            for line in body.decode().splitlines():
-                entry = json.loads(line)
-                if entry["key"] == "file":
-                    self.files[entry["value"]["path"]] = base64.b64decode(entry["value"]["content"])
-            self._answer({"commitUrl": f"http://{self.headers['Host']}/me/small/commit/1", "commitOid": "1" * 40,
-                          "success": True})  # fmt: skip
-        else:
-            self._answer({}, code=200 if "validate" in self.path else 404)
-
-    def do_HEAD(self) -> None:
-        self.do_GET()
-
-    def do_GET(self) -> None:
-        path = self.path.split("?")[0]
-        if path.startswith("/api/models/me/small/tree"):
-            self._answer(
-                [
-                    {"type": "file", "path": name, "size": len(data), "oid": "2" * 40}
-                    for name, data in self.files.items()
-                ]
-            )
-        elif path.startswith("/api/models/me/small"):
-            siblings = [{"rfilename": name} for name in self.files]
-            self._answer({"id": "me/small", "modelId": "me/small", "sha": "1" * 40, "siblings": siblings, "tags": [],
-                          "private": False, "downloads": 0})  # fmt: skip
-        elif path.startswith("/me/small/resolve/") and path.split("/", 5)[5] in self.files:
-            data = self.files[path.split("/", 5)[5]]
-            self._answer(data, {"ETag": f'"{len(data):040}"', "X-Repo-Commit": "1" * 40})
-        else:
-            self._answer({"error": "not found"}, {"X-Error-Code": "RepoNotFound"}, 404)
-
-
-def command(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "seq2see", *arguments], capture_output=True, text=True, env={**os.environ, **environment}
-    )
-
-
-@pytest.mark.heavy
-def test_a_model_is_pushed_and_imported_again(tmp_path: Path) -> None:
-    Hub.files = {}
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Hub)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    try:
-        there = {"HF_ENDPOINT": f"http://127.0.0.1:{server.server_port}", "HF_TOKEN": "hf_stand_in",
-                 "HF_HOME": str(tmp_path / "home"), "HF_HUB_DISABLE_XET": "1"}  # fmt: skip
-        pushed = command("push", "hf:me/small", "--model", "dates", **there)
-        assert pushed.returncode == 0, pushed.stderr
-        assert "tokens" in pushed.stdout
-        assert {"config.json", "model.safetensors", "tokenizer.json", "generation_config.json"} <= Hub.files.keys()
-        found = command("import", "hf:me/small", "--out", str(tmp_path / "back"), **there)
-        assert found.returncode == 0, found.stderr
-        missing = command("import", "hf:me/none", "--out", str(tmp_path / "none"), **there)
-        assert missing.returncode == 2
-        assert "could not be downloaded" in missing.stderr
-    finally:
-        server.shutdown()
-        server.server_close()
-    assert seq2see.load(tmp_path / "back", engine="torch").predict(DATES, beam=1) == seq2see.load("dates").predict(
-        DATES
-    )
 
 
 def test_the_page_of_the_docs_runs_as_printed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +12,6 @@ import sentencepiece
 import torch
 import transformers
 from safetensors.torch import load_file, save_file
-from tokenizers import Tokenizer as Engine
-from tokenizers.models import WordLevel
 
 import seq2see
 from conftest import sweep
@@ -25,13 +22,11 @@ from seq2see.decoding.readers import padded
 from seq2see.decoding.search import beam_search, greedy
 from seq2see.errors import UserError
 from seq2see.interchange import huggingface, huggingface_text, languages, to_ctranslate2, to_huggingface
-from seq2see.interchange.imported import Renamed
 from seq2see.interchange.reading import import_model
-from seq2see.model.sublayers import FeedForward
 from seq2see.seq2seq import Seq2Seq
 from seq2see.storage.folder import Tokenizers
 from seq2see.tokenizers.tokenizer import Tokenizer
-from test_interchange import FAMILIES, LANGUAGES, LINES, SHAPE, difference, shaken, trained_spm
+from test_interchange import FAMILIES, LANGUAGES, LINES, SHAPE, difference, edited, shaken, trained_spm
 
 #: Sentences of the challenge set, as long as the small models of this test can read.
 SENTENCES = [
@@ -458,7 +453,7 @@ def test_what_is_not_followed_is_printed(setting: dict[str, Any], said: str, sma
     from seq2see.cli import app
 
     theirs = Path(shutil.copytree(small, tmp_path / "theirs"))
-    changed("generation_config.json", **setting)(theirs)
+    edited("generation_config.json", **setting)(theirs)
     done = CliRunner().invoke(app, ["import", str(theirs), "--out", str(tmp_path / "ours")])
     assert done.exit_code == 0
     printed = " ".join(done.output.split())
@@ -495,14 +490,6 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("small")
     FAMILIES["marian"](path, encoder_layers=1, decoder_layers=1).save_pretrained(path)
     return path
-
-
-def changed(file: str, **settings: Any) -> Callable[[Path], None]:
-    def change(path: Path) -> None:
-        found = json.loads((path / file).read_text())
-        (path / file).write_text(json.dumps({**found, **settings}))
-
-    return change
 
 
 def test_a_setting_that_is_left_out_is_what_transformers_takes(small: Path, tmp_path: Path) -> None:
@@ -575,26 +562,6 @@ def test_generate_can_be_told_of_one_token_that_begins_all_answers() -> None:
         to_huggingface._generation(config, tokenizers)
 
 
-def test_the_rows_with_which_an_export_fills_a_vocabulary_up_are_left_out() -> None:
-    table = torch.arange(36.0).view(12, 3)
-    names = ("encoder.embed_tokens.weight", "decoder.embed_tokens.weight", huggingface.OUTPUT)
-    theirs = Renamed({**dict.fromkeys(names, table.clone), huggingface.BIAS: table[:, 0][None].clone})
-    config = {"encoder_vocab_size": 7, "decoder_vocab_size": 9}
-    huggingface._cut_target(theirs, {**config, "share_encoder_decoder_embeddings": True})
-    assert [len(theirs[name]) for name in names] == [12, 12, 12]
-    huggingface._cut_target(theirs, {**config, "share_encoder_decoder_embeddings": False})
-    assert [len(theirs[name]) for name in names] == [7, 9, 9]
-    assert torch.equal(theirs[huggingface.BIAS], table[:9, 0])
-
-
-@pytest.mark.parametrize("name", ["relu", "gelu", "swish", "silu"])
-def test_activations_are_theirs(name: str, small: Path) -> None:
-    config = {**json.loads((small / "config.json").read_text()), "activation_function": name}
-    ours = FeedForward(huggingface._model(config, "marian", (True, True))).activation
-    x = torch.linspace(-5, 5, 101)
-    torch.testing.assert_close(ours(x), transformers.activations.ACT2FN[name](x))
-
-
 @pytest.mark.parametrize("family", huggingface.FAMILIES)
 def test_what_each_family_leaves_out_is_what_transformers_takes(family: str) -> None:
     said = transformers.AutoConfig.for_model(family)
@@ -602,67 +569,6 @@ def test_what_each_family_leaves_out_is_what_transformers_takes(family: str) -> 
         "scale_embedding": False, "activation_function": "gelu", "dropout": 0.1, **huggingface.DEFAULTS.get(family, {})
     }  # fmt: skip
     assert {name: getattr(said, name) for name in taken} == taken
-
-
-def charsmap(path: Path) -> None:
-    """Put a map of characters at the end of a SentencePiece model: the last one counts."""
-    words = b"\xff" * 1024
-    data = len(words).to_bytes(4, "little") + words + b"a\0"
-    field = b"\x12" + bytes([len(data) & 127 | 128, len(data) >> 7]) + data
-    with (path / "source.spm").open("ab") as file:
-        file.write(b"\x1a" + bytes([len(field) & 127 | 128, len(field) >> 7]) + field)
-
-
-def long_piece(path: Path) -> None:
-    with (path / "source.spm").open("ab") as file:
-        file.write(b"\x0a\xd8\x07\x0a\xd0\x07" + b"a" * 976 + b"\x15\0\0\0\0")
-
-
-def linked(name: str, target: str) -> Callable[[Path], None]:
-    def change(path: Path) -> None:
-        (path.parent / "outside").write_bytes((path / name).read_bytes())
-        (path / name).unlink()
-        (path / name).symlink_to(target)
-
-    return change
-
-
-HOSTILE: dict[str, tuple[Callable[[Path], None], str]] = {
-    "a beam without end": (changed("generation_config.json", num_beams=10**12), "a whole number up to"),
-    "a wide beam": (changed("generation_config.json", num_beams=101), "beam is 101; it must be between 1 and 100"),
-    "ends beyond": (changed("generation_config.json", eos_token_id=[0, 10**6]), "has the id 1000000"),
-    "no id": (changed("generation_config.json", suppress_tokens=["x"]), "token ids were expected"),
-    "words": (changed("generation_config.json", bad_words_ids=[7]), "lists of ids were expected"),
-    "penalty": (changed("generation_config.json", length_penalty="long"), "a number was expected"),
-    "dropout": (changed("config.json", dropout=[1]), "a number was expected"),
-    "layers": (changed("config.json", encoder_layers=10**12), "a whole number was expected"),
-    "a half that is wide on paper": (changed("config.json", decoder_ffn_dim=10**6), "do not match the config"),
-    "another width": (changed("config.json", encoder_ffn_dim=40), "do not match the config"),
-    "heads": (changed("config.json", decoder_attention_heads=2), "The encoder has 4 heads and the decoder 2"),
-    "family": (changed("config.json", model_type=["marian"]), "is not supported"),
-    "tied": (changed("config.json", tie_word_embeddings="x"), "true or false was expected"),
-    "activation": (changed("config.json", activation_function={}), "activation"),
-    "pads": (changed("generation_config.json", pad_token_id={}), "token ids were expected"),
-    "ids": (changed("vocab.json", a=2**40), "does not number its"),
-    "charsmap": (charsmap, "map of characters"),
-    "a piece of a thousand characters": (long_piece, "a piece of more than 500 characters"),
-    "deep": (lambda path: (path / "config.json").write_text("[" * 100_000), "not valid JSON"),
-    "a link": (linked("config.json", "../outside"), "link out of its folder|not a supported model"),
-    "a link of weights": (linked("model.safetensors", "../outside"), "link out of its folder"),
-    "a device": (linked("vocab.json", "/dev/zero"), "link out of its folder"),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("name", HOSTILE)
-def test_hostile_folders_are_refused_before_anything_is_written(name: str, small: Path, tmp_path: Path) -> None:
-    change, match = HOSTILE[name]
-    path = Path(shutil.copytree(small, tmp_path / "theirs"))
-    change(path)
-    with pytest.raises(UserError, match=match) as error:
-        import_model(str(path), tmp_path / "ours")
-    assert "\n" not in str(error.value)
-    assert len(str(error.value)) < 1000
-    assert {one.name for one in tmp_path.iterdir()} <= {"theirs", "outside"}
 
 
 def test_what_no_check_foresees_is_a_sentence_too(small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -729,35 +635,6 @@ def test_a_licence_is_found_in_a_time_that_grows_with_its_file(tmp_path: Path) -
     ):
         (tmp_path / "README.md").write_text(text)
         assert _licence(tmp_path) == licence
-
-
-@pytest.mark.parametrize(
-    ("early", "stopping", "noted"), [(True, "full", False), (False, "beaten", False), ("never", "beaten", True)]
-)
-def test_early_stopping_is_followed(early: object, stopping: str, noted: bool) -> None:
-    rules, notes = huggingface._decoding(
-        {"early_stopping": early, "eos_token_id": 2, "num_beams": 4},
-        ModelConfig(source_vocabulary=9, target_vocabulary=9),
-    )
-    assert rules.stopping == stopping
-    assert any("early_stopping" in note for note in notes) is noted
-
-
-@pytest.mark.parametrize(("named", "end"), [
-    ("</s>", "</s>"), ({"content": "</s>"}, "</s>"), ("<end>", None), ({}, None), (None, None), (7, None),
-])  # fmt: skip
-def test_the_end_of_a_source_is_the_one_that_the_tokenizer_names(named: object, end: str | None) -> None:
-    engine = Engine(WordLevel({"a": 0, "</s>": 1}, unk_token="a"))
-    assert huggingface_text._end({"eos_token": named}, engine) == end
-
-
-def test_a_sign_that_a_vocabulary_of_words_with_ends_does_not_have_is_unknown(tmp_path: Path) -> None:
-    names = ["<s>", "<pad>", "</s>", "<unk>", "a", "b", "b</w>", "ab</w>"]
-    (tmp_path / "vocab-src.json").write_text(json.dumps({name: number for number, name in enumerate(names)}))
-    (tmp_path / "merges.txt").write_text("#version: 0.2\na b</w>\n")
-    engine = huggingface_text._word_ends(tmp_path, "src", len(names))
-    assert engine.encode("ab aéb").tokens == ["ab</w>", "a", "<unk>", "b</w>"]
-    assert engine.decode(engine.encode("ab b").ids) == "ab b"
 
 
 @pytest.mark.parametrize(("kind", "codes", "last"), [

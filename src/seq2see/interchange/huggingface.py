@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -150,8 +150,7 @@ def _network(path: Path) -> tuple[str, ModelConfig, Renamed, dict[str, Any]]:
         if name not in tables[:2] and (name not in tables or model.share_output):
             theirs.readers.pop(name, None)
     weights = renamed(theirs, model, tables, bias, 0 if family == "blenderbot" else SKIPPED)
-    for half in HALVES:
-        weights = weights.widened(half, _number(config, f"{half}_ffn_dim"), model)
+    weights = weights.widened({half: _number(config, f"{half}_ffn_dim") for half in HALVES}, model)
     return family, model, weights, _generation(path, config)
 
 
@@ -160,36 +159,33 @@ def _as_two_vocabularies(theirs: Renamed, config: dict[str, Any]) -> dict[str, A
     projection = "decoder.output_projection.weight"
     if projection in theirs:
         theirs.readers[OUTPUT] = theirs.readers.pop(projection)
-    for name in ("encoder.embed_positions.weight", "decoder.embed_positions.weight"):
-        if name in theirs:
-            theirs.readers[name] = partial(_from_third, theirs.readers[name])
+    for half in HALVES:
+        _cut(theirs, f"{half}.embed_positions.weight", slice(2, None))
     sizes = {"vocab_size": config.get("src_vocab_size"), "decoder_vocab_size": config.get("tgt_vocab_size")}
     tied = OUTPUT not in theirs or bool(config.get("tie_word_embeddings"))
     return {**config, **sizes, "share_encoder_decoder_embeddings": False, "tie_word_embeddings": tied}
 
 
-def _from_third(read: Callable[[], Tensor]) -> Tensor:
-    return read()[2:]
+def _cut(theirs: Renamed, name: str, rows: slice) -> None:
+    """Let these rows of a table be all that is read of it, if it is there."""
+    if name in theirs:
+        read = theirs.readers[name]
+        theirs.readers[name] = lambda: read()[rows]
 
 
 def _cut_target(theirs: Renamed, config: dict[str, Any]) -> None:
     """Remove the rows with which our export extends the smaller of two vocabularies."""
     if config.get("share_encoder_decoder_embeddings", True):
         return
+    if BIAS in theirs:
+        theirs.readers[BIAS] = partial(torch.ravel, theirs[BIAS])
     for half, names in (
         ("encoder", ("encoder.embed_tokens.weight",)),
-        ("decoder", ("decoder.embed_tokens.weight", OUTPUT)),
+        ("decoder", ("decoder.embed_tokens.weight", OUTPUT, BIAS)),
     ):
         if config.get(f"{half}_vocab_size"):
-            size = _number(config, f"{half}_vocab_size")
-            for name in (one for one in names if one in theirs):
-                theirs.readers[name] = partial(_first, theirs.readers[name], size)
-            if half == "decoder" and BIAS in theirs:
-                theirs.readers[BIAS] = partial(_first, partial(torch.ravel, theirs[BIAS]), size)
-
-
-def _first(read: Callable[[], Tensor], size: int) -> Tensor:
-    return read()[:size]
+            for name in names:
+                _cut(theirs, name, slice(_number(config, f"{half}_vocab_size")))
 
 
 def _generation(path: Path, config: dict[str, Any]) -> dict[str, Any]:
@@ -246,21 +242,16 @@ def _tables(theirs: Mapping[str, Tensor], together: bool) -> tuple[str, str, str
 
     Each half uses its own table if the file has one, else the shared table, else any that exists.
     """
-    own, shared, output = (
-        [f"{half}.embed_tokens.weight" for half in ("encoder", "decoder")],
-        "shared.weight",
-        "lm_head.weight",
-    )
-    common = [shared] if together else []
-    source, target, last = (
+    common, own, other = ["shared.weight"] if together else [], *(f"{half}.embed_tokens.weight" for half in HALVES)
+    source, target, output = (
         next((name for name in names if name in theirs), names[0])
         for names in (
-            (own[0], *common, own[1], output),
-            (own[1], *common, output, *(own[:1] if together else [])),
-            (output, *common, own[1]),
+            (own, *common, other, OUTPUT),
+            (other, *common, OUTPUT, *([own] if together else [])),
+            (OUTPUT, *common, other),
         )
     )
-    return source, target, last
+    return source, target, output
 
 
 def _same(theirs: Mapping[str, Tensor], *names: str) -> bool:
@@ -279,14 +270,8 @@ def _decoding(generation: dict[str, Any], model: ModelConfig) -> tuple[DecodingC
     words = generation.get("bad_words_ids") or []
     if not isinstance(words, list) or not all(isinstance(word, list) for word in words):
         raise FolderError(f"The generation settings have bad_words_ids = {brief(words)}: lists of ids were expected.")
-    out = {
-        number
-        for word in words
-        if len(word) == 1
-        for number in checked_ids(word, "bad_words_ids")
-        if number not in ends
-    }
-    out |= {*ids_of(generation, "suppress_tokens")}
+    alone = [number for word in words if len(word) == 1 for number in checked_ids(word, "bad_words_ids")]
+    out = {*alone} - {*ends} | {*ids_of(generation, "suppress_tokens")}
     missing = [
         f"{name} = {brief(generation[name])}"
         for name, idle in WITHOUT.items()

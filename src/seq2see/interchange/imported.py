@@ -241,11 +241,13 @@ class Renamed(Mapping[str, Tensor]):
     def __len__(self) -> int:
         return len(self.readers)
 
-    def widened(self, half: str, size: int, config: ModelConfig) -> Renamed:
-        """Extend the feed-forward networks of one half from ``size`` units to d_ff, the width of the other half.
+    def widened(self, widths: Mapping[str, int], config: ModelConfig) -> Renamed:
+        """Extend the feed-forward networks of the half that has fewer units to d_ff, the width of the other.
 
         The new units read nothing and write nothing: relu, gelu and swish of 0 are 0. So no answer changes.
         """
+        half = min(widths, key=widths.__getitem__)
+        size = widths[half]
         if size == config.d_ff:
             return self
         other = "decoder" if half == "encoder" else "encoder"
@@ -257,6 +259,11 @@ class Renamed(Mapping[str, Tensor]):
             if name.startswith(f"{half}.layers.") and (kind := ".".join(name.split(".")[-2:])) in shapes
         }
         return Renamed({**self.readers, **filled})
+
+
+def with_zeros(x: Tensor) -> Tensor:
+    """Add a row of zeros to a table: Marian's decoder starts with such a vector."""
+    return torch.cat([x, x.new_zeros(1, *x.shape[1:])])
 
 
 def _expect(weights: Renamed, name: str, shape: tuple[int, ...]) -> Tensor:

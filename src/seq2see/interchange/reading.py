@@ -18,7 +18,7 @@ from seq2see.interchange.imported import Imported
 from seq2see.interchange.legacy.argos import read_argos
 from seq2see.interchange.legacy.ctranslate2 import read_ctranslate2
 from seq2see.interchange.legacy.fairseq import read_fairseq
-from seq2see.interchange.legacy.marian import is_marian, read_marian
+from seq2see.interchange.legacy.marian import read_marian
 
 HUB = "hf:"
 #: The files of a repository that are downloaded: no code, and no weights of other frameworks.
@@ -80,7 +80,7 @@ def read(path: Path, languages: Languages = (None, None)) -> Imported:
         checkpoints = [path / name for name in ("checkpoint_best.pt", "model.pt") if (path / name).is_file()]
         if checkpoints:
             return read_fairseq(checkpoints[0], languages)
-        if is_marian(path):
+        if any(path.glob("*.npz")):
             return read_marian(path, languages)
         raise UserError(
             f"{path.name} is not a supported model: config.json (Hugging Face), model.bin (CTranslate2), "

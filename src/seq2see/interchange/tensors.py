@@ -5,7 +5,8 @@ from __future__ import annotations
 import argparse
 import pickle
 import zipfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from seq2see.errors import FolderError, shown
-from seq2see.interchange.imported import LARGEST_WEIGHTS, foreign, read_json
+from seq2see.interchange.imported import LARGEST_WEIGHTS, Renamed, foreign, read_json
 
 #: The types in fairseq's checkpoints beside tensors: settings, and numbers of NumPy. None of them runs code.
 PLAIN: list[Any] = [
@@ -29,30 +30,18 @@ PLAIN: list[Any] = [
 ]
 
 
-class Safetensors(Mapping[str, Tensor]):
-    """The tensors of one or several safetensors files, mapped into memory."""
-
-    def __init__(self, paths: Iterable[Path]) -> None:
-        self.homes: dict[str, Any] = {}
-        for path in paths:
-            try:
-                file: Any = safe_open(foreign(path, LARGEST_WEIGHTS), framework="pt")
-                names = [*file.keys()]
-            except (SafetensorError, OSError) as error:
-                raise FolderError(
-                    f"{path.name} cannot be read as safetensors ({error}): copy or download it again."
-                ) from None
-            self.homes |= dict.fromkeys(names, file)
-
-    def __getitem__(self, name: str) -> Tensor:
-        tensor: Tensor = self.homes[name].get_tensor(name)
-        return tensor
-
-    def __iter__(self) -> Any:
-        return iter(self.homes)
-
-    def __len__(self) -> int:
-        return len(self.homes)
+def from_safetensors(paths: Iterable[Path]) -> Renamed:
+    """Return the tensors of one or several safetensors files, mapped into memory."""
+    readers: dict[str, Callable[[], Tensor]] = {}
+    for path in paths:
+        try:
+            file: Any = safe_open(foreign(path, LARGEST_WEIGHTS), framework="pt")
+            readers |= {name: partial(file.get_tensor, name) for name in file.keys()}  # noqa: SIM118 (it is no dict)
+        except (SafetensorError, OSError) as error:
+            raise FolderError(
+                f"{path.name} cannot be read as safetensors ({error}): copy or download it again."
+            ) from None
+    return Renamed(readers)
 
 
 def from_pytorch(path: Path) -> Any:
@@ -93,7 +82,7 @@ def of_folder(path: Path) -> Mapping[str, Tensor]:
 
 def _files(paths: list[Path]) -> Mapping[str, Tensor]:
     if paths[0].suffix == ".safetensors":
-        return Safetensors(paths)
+        return from_safetensors(paths)
     found: dict[str, Tensor] = {}
     for path in paths:
         read = from_pytorch(path)

@@ -8,10 +8,11 @@ import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import ctranslate2
 import numpy as np
-from ctranslate2.specs import TransformerSpec, attention_spec, common_spec, transformer_spec
+from ctranslate2.specs import TransformerSpec, common_spec, transformer_spec
 from torch import Tensor, nn
 
 from seq2see.config import DISTANCES, DecodingConfig, ModelConfig
@@ -22,11 +23,8 @@ from seq2see.decoding.search import greedy
 from seq2see.errors import EightBitsError, FolderError, UserError
 from seq2see.files import remove_leftovers, send_to_disk, synchronise, temporary_prefix
 from seq2see.interchange.checks import made_up
-from seq2see.model.attention import MultiHeadAttention
-from seq2see.model.decoder import DecoderLayer
-from seq2see.model.encoder import EncoderLayer
+from seq2see.interchange.names import layers_of, parts_of
 from seq2see.model.positions import Embedding
-from seq2see.model.sublayers import AddNorm, FeedForward
 from seq2see.model.transformer import Transformer
 from seq2see.storage.folder import Tokenizers
 
@@ -81,15 +79,12 @@ def specification(model: Transformer, tokenizers: Tokenizers) -> TransformerSpec
             _norm(half.layernorm_embedding, ours.embedding.norm)  # type: ignore[arg-type]
     _embedding(spec.encoder.embeddings[0], spec.encoder.position_encodings, model.encoder.embedding)
     _embedding(spec.decoder.embeddings, spec.decoder.position_encodings, model.decoder.embedding)
-    for layer, encoder_layer in zip(spec.encoder.layer, model.encoder.layers, strict=True):
-        assert isinstance(encoder_layer, EncoderLayer)
-        _self_attention(layer.self_attention, encoder_layer.self_attention, encoder_layer.self_attention_norm)
-        _feed_forward(layer.ffn, encoder_layer.feed_forward, encoder_layer.feed_forward_norm)
-    for layer, decoder_layer in zip(spec.decoder.layer, model.decoder.layers, strict=True):
-        assert isinstance(decoder_layer, DecoderLayer)
-        _self_attention(layer.self_attention, decoder_layer.self_attention, decoder_layer.self_attention_norm)
-        _cross_attention(layer.attention, decoder_layer.cross_attention, decoder_layer.cross_attention_norm)
-        _feed_forward(layer.ffn, decoder_layer.feed_forward, decoder_layer.feed_forward_norm)
+    joined: dict[str, list[Any]] = {}
+    for name, number, part in parts_of(layers_of(config)):
+        module = model.get_submodule(f"{name}.layers.{number}.{part.ours}")
+        joined.setdefault(f"{name}/layer_{number}/{part.ctranslate2}", []).append(module)
+    for place, modules in joined.items():
+        (_norm if place.endswith("norm") else _linear)(_at(spec, place), *modules)
     if config.norm == "pre":
         _norm(spec.encoder.layer_norm, model.encoder.norm)
         _norm(spec.decoder.layer_norm, model.decoder.norm)
@@ -151,23 +146,12 @@ def _embedding(
     positions.encodings = _numbers(module.positions)
 
 
-def _self_attention(spec: attention_spec.MultiHeadAttentionSpec, module: MultiHeadAttention, norm: AddNorm) -> None:
-    _linear(spec.linear[0], module.w_q, module.w_k, module.w_v)
-    _linear(spec.linear[1], module.w_o)
-    _norm(spec.layer_norm, norm.norm)
-
-
-def _cross_attention(spec: attention_spec.MultiHeadAttentionSpec, module: MultiHeadAttention, norm: AddNorm) -> None:
-    _linear(spec.linear[0], module.w_q)
-    _linear(spec.linear[1], module.w_k, module.w_v)
-    _linear(spec.linear[2], module.w_o)
-    _norm(spec.layer_norm, norm.norm)
-
-
-def _feed_forward(spec: transformer_spec.FeedForwardSpec, module: FeedForward, norm: AddNorm) -> None:
-    _linear(spec.linear_0, module.w_1)
-    _linear(spec.linear_1, module.w_2)
-    _norm(spec.layer_norm, norm.norm)
+def _at(spec: Any, place: str) -> Any:
+    """Return the part of a specification that CTranslate2 calls so; layer_2 is the third of a list."""
+    for name in place.split("/"):
+        listed, _, number = name.rpartition("_")
+        spec = getattr(spec, name) if hasattr(spec, name) else getattr(spec, listed)[int(number)]
+    return spec
 
 
 # --- the folder --------------------------------------------------------------------------------------------------

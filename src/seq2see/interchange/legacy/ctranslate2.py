@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable
 from itertools import count
+from math import prod
 from pathlib import Path
-from typing import Any
+from typing import IO, Any, NamedTuple
 
+import numpy as np
 import torch
 from tokenizers import Tokenizer as Engine
 from tokenizers import models, pre_tokenizers
@@ -17,17 +20,19 @@ from seq2see.errors import FolderError, UserError, shown
 from seq2see.files import parsed
 from seq2see.interchange.huggingface_text import Languages, language_of, marian_engine
 from seq2see.interchange.imported import (
+    LARGEST_WEIGHTS,
     NEVER,
     Imported,
     Renamed,
     brief,
     fitting,
+    foreign,
     foreign_lines,
     model_config,
     one_number_of_heads,
     read_json,
+    with_zeros,
 )
-from seq2see.interchange.legacy.model_bin import Variables
 from seq2see.interchange.names import HALVES, KINDS, parts_of
 from seq2see.kernels.positions import table_of
 from seq2see.storage.folder import Tokenizers
@@ -37,6 +42,97 @@ from seq2see.tokenizers.tokenizer import Tokenizer
 ACTIVATIONS = {0: "relu", 2: "swish", 3: "gelu"}  # 1 is an approximation of gelu
 MOST_LENGTH = 1024  # positions, if the file has no table of them
 PAD = "<pad>"
+VERSION = 6  # the newest model.bin that is read
+#: Bytes of a number, by its type in the file: float32, int8, int16, int32, float16 and bfloat16.
+SIZES = {0: 4, 1: 1, 2: 2, 3: 4, 4: 2, 5: 2}
+TYPES = {0: np.float32, 1: np.int8, 2: np.int16, 3: np.int32, 4: np.float16, 5: np.int16}
+BFLOAT16 = 5
+
+
+class Array(NamedTuple):
+    """An array of a model.bin: its type, its shape, and the byte at which it begins."""
+
+    kind: int
+    shape: tuple[int, ...]
+    place: int
+
+
+class Variables:
+    """The named arrays of a model.bin, CTranslate2's file of weights, mapped into memory. Every length is checked."""
+
+    def __init__(self, path: Path) -> None:
+        real = foreign(path, LARGEST_WEIGHTS)
+        self.places: dict[str, Array] = {}
+        self.aliases: dict[str, str] = {}
+        try:
+            with real.open("rb") as file:
+                self._read(file, real.stat().st_size)
+        except (UnicodeDecodeError, FolderError) as error:
+            raise FolderError(
+                f"{path.name} is not a model of CTranslate2 ({error}): copy or download it again."
+            ) from None
+        self.data = np.memmap(real, dtype=np.uint8, mode="r")
+
+    def _read(self, file: IO[bytes], size: int) -> None:
+        """Read the table of contents."""
+
+        def taken(length: int) -> bytes:
+            data = file.read(length)
+            if len(data) != length:
+                raise FolderError("it ends too early")
+            return data
+
+        def take(form: str) -> tuple[int, ...]:
+            return struct.unpack(f"<{form}", taken(struct.calcsize(f"<{form}")))
+
+        def text() -> str:
+            # A source may have several embeddings. Those of the paper's model have one.
+            return taken(take("H")[0]).decode().removesuffix("\0").replace("embeddings_0", "embeddings")
+
+        (version,) = take("I")
+        if not 2 <= version <= VERSION:
+            raise FolderError(f"it has version {version}, but 2 to {VERSION} are supported")
+        self.spec, (_, arrays) = text(), take("II")
+        for _ in range(arrays):
+            name = text()
+            shape = take(f"{take('B')[0]}I")
+            kind, length = take("BI")
+            if version < 4:  # the size of a number, and how many there are
+                kind, length = {4: 0, 1: 1, 2: 2}.get(kind, -1), kind * length
+            known = kind in SIZES and length == prod(shape) * SIZES[kind] and file.tell() + length <= size
+            if not known or name in self.places:
+                raise FolderError(f"{shown(name)} has a size that does not match its shape, or occurs twice")
+            self.places[name] = Array(kind, shape, file.tell())
+            file.seek(length, 1)
+        for _ in range(take("I")[0] if version >= 3 else 0):
+            alias = text()
+            self.aliases[alias] = text()
+
+    def __contains__(self, name: str) -> bool:
+        return name in self.places or name in self.aliases
+
+    def array(self, name: str) -> Tensor:
+        """Return an array in its stored type."""
+        name = self.aliases.get(name, name)
+        if name not in self.places:
+            raise FolderError(f"The model has no {name!r}: a Transformer with an encoder and a decoder was expected.")
+        kind, shape, place = self.places[name]
+        raw = self.data[place : place + SIZES[kind] * prod(shape)].copy()
+        found = torch.from_numpy(raw.view(TYPES[kind])).reshape(shape)
+        return found.view(torch.bfloat16) if kind == BFLOAT16 else found
+
+    def numbers(self, name: str) -> Tensor:
+        """Return a matrix or a vector in floating point; quantized numbers are converted back."""
+        name = self.aliases.get(name, name)
+        x = self.array(name)
+        if x.is_floating_point():
+            return x
+        scale = self.array(f"{name}_scale").float()
+        return x.float() / (scale.reshape(-1, *[1] * (x.ndim - 1)) if x.dtype == torch.int8 else scale)
+
+    def setting(self, name: str, default: int) -> int:
+        """Return a setting, which the file stores as an array of one number, or else the default."""
+        return int(self.array(name).reshape(-1)[0]) if name in self else default
 
 
 def read_ctranslate2(
@@ -47,7 +143,7 @@ def read_ctranslate2(
     ``spm`` cuts the texts, where it is known. A folder of a Marian model may hold source.spm and target.spm.
     """
     found = Variables(path / "model.bin")
-    if not found.spec.startswith("Transformer") or "encoder/embeddings/weight" not in _plain(found):
+    if not found.spec.startswith("Transformer") or "encoder/embeddings/weight" not in found:
         raise FolderError(
             f"{path.name} contains a {shown(found.spec)}: a Transformer with an encoder and a decoder was expected."
         )
@@ -66,15 +162,11 @@ def read_ctranslate2(
             "already has this token: convert the model again with a CTranslate2 converter, which removes the token."
         )
     names = [[*listed, *[PAD] * more] for listed, more in zip(names, added, strict=True)]
-    start = str(config.get("decoder_start_token") or config.get("bos_token") or "<s>")
-    start = PAD if from_zero else start
-    end, unknown = str(config.get("eos_token") or "</s>"), str(config.get("unk_token") or "<unk>")
+    begin, end = str(config.get("bos_token") or "<s>"), str(config.get("eos_token") or "</s>")
+    start = PAD if from_zero else str(config.get("decoder_start_token") or begin)
+    unknown = str(config.get("unk_token") or "<unk>")
+    source_start = [begin] if config.get("add_source_bos") or found.setting("with_source_bos", 0) else []
     source_end = [end] if config.get("add_source_eos") or found.setting("with_source_eos", 0) else []
-    source_start = (
-        [str(config.get("bos_token") or "<s>")]
-        if config.get("add_source_bos") or found.setting("with_source_bos", 0)
-        else []
-    )
     longest = min(256, model.max_length - 1)
     marian = spm is None and all((path / f"{side}.spm").is_file() for side in ("source", "target"))
     engines = [
@@ -106,26 +198,16 @@ def read_ctranslate2(
     )  # fmt: skip
 
 
-def _plain(found: Variables) -> set[str]:
-    return {name.replace("embeddings_0", "embeddings") for name in (*found.places, *found.aliases)}
-
-
-def _weights(found: Variables, from_zero: bool = False) -> tuple[Renamed, Any]:
+def _weights(found: Variables, from_zero: bool) -> tuple[Renamed, Any]:
     """Return the weights under our names, and the model's config.
 
     ``from_zero`` adds a row of zeros to the tables of the target, which is the vector that the decoder starts with.
     """
-    first = "encoder/embeddings_0" if "encoder/embeddings_0/weight" in found else "encoder/embeddings"
-    table, target = f"{first}/weight", "decoder/embeddings/weight"
+    table, target = "encoder/embeddings/weight", "decoder/embeddings/weight"
     readers: dict[str, Callable[[], Tensor]] = {}
 
-    def put(ours: str, name: str, part: slice = slice(None)) -> None:
-        readers[ours] = lambda: found.numbers(name)[part].contiguous()
-
-    def put_tokens(ours: str, name: str, more: bool = from_zero) -> None:
-        put(ours, name)
-        if more:
-            readers[ours] = lambda: _with_zeros(found.numbers(name))
+    def put(ours: str, name: str, change: Callable[[Tensor], Tensor] = Tensor.contiguous) -> None:
+        readers[ours] = lambda: change(found.numbers(name))
 
     def put_norm(ours: str, theirs: str) -> None:
         put(f"{ours}.weight", f"{theirs}/gamma")
@@ -136,19 +218,21 @@ def _weights(found: Variables, from_zero: bool = False) -> tuple[Renamed, Any]:
         half: next(n for n in count() if f"{half}/layer_{n}/self_attention/linear_0/weight" not in found)
         for half in HALVES
     }
-    pairs = [(f"{half}.norm", f"{half}/layer_norm") for half in HALVES]
-    pairs += [(f"{half}.embedding.norm", f"{half}/layernorm_embedding") for half in HALVES]
-    for ours, theirs in pairs:
-        if f"{theirs}/gamma" in found:
-            put_norm(ours, theirs)
+    for half in HALVES:
+        for ours, theirs in (
+            (f"{half}.norm", f"{half}/layer_norm"),
+            (f"{half}.embedding.norm", f"{half}/layernorm_embedding"),
+        ):
+            if f"{theirs}/gamma" in found:
+                put_norm(ours, theirs)
     for half, number, part in parts_of(counts):
         ours, theirs = f"{half}.layers.{number}.{part.ours}", f"{half}/layer_{number}/{part.ctranslate2}"
         if part.ours.endswith("norm"):
             put_norm(ours, theirs)
-        else:
-            rows = slice(part.part * d_model, (part.part + 1) * d_model) if part.of > 1 else slice(None)
-            for kind in KINDS:
-                put(f"{ours}.{kind}", f"{theirs}/{kind}", rows)
+            continue
+        rows = slice(part.part * d_model, (part.part + 1) * d_model) if part.of > 1 else slice(None)
+        for kind in KINDS:
+            put(f"{ours}.{kind}", f"{theirs}/{kind}", lambda x, rows=rows: x[rows].contiguous())  # type: ignore[misc]
     heads = found.setting("num_heads", found.setting("encoder/num_heads", 16 if "Big" in found.spec else 8))
     activation = found.setting("activation", found.setting("encoder/activation", 0))
     if activation not in ACTIVATIONS or found.setting("encoder/multi_query_attention", 0):
@@ -156,16 +240,17 @@ def _weights(found: Variables, from_zero: bool = False) -> tuple[Renamed, Any]:
     positions, longest = _positions(found, d_model, readers)
     same = _same(found, table, target)
     tied = _same(found, "decoder/projection/weight", target)
-    put_tokens("encoder.embedding.table.weight", table, from_zero and same)
+    longer = with_zeros if from_zero else Tensor.contiguous
+    put("encoder.embedding.table.weight", table, longer if same else Tensor.contiguous)
     if not same:
-        put_tokens("decoder.embedding.table.weight", target)
+        put("decoder.embedding.table.weight", target, longer)
     if not tied:
-        put_tokens("output.weight", "decoder/projection/weight")
+        put("output.weight", "decoder/projection/weight", longer)
     size = found.numbers(target).shape[0] + from_zero
     has_bias = "decoder/projection/bias" in found
     if has_bias or from_zero or not tied:
         readers["output.bias"] = lambda: _bias(found, size, from_zero)
-    widths = {half: found.numbers(f"{half}/layer_0/ffn/linear_0/weight").shape[0] for half in ("encoder", "decoder")}
+    widths = {half: found.numbers(f"{half}/layer_0/ffn/linear_0/weight").shape[0] for half in HALVES}
     model = model_config(
         source_vocabulary=found.numbers(table).shape[0] + (from_zero and same),
         target_vocabulary=size,
@@ -184,14 +269,7 @@ def _weights(found: Variables, from_zero: bool = False) -> tuple[Renamed, Any]:
         embedding_norm="encoder/layernorm_embedding/gamma" in found,
         output_bias=(has_bias or from_zero) and tied,
     )
-    weights = Renamed(readers)
-    for half, size in widths.items():
-        weights = weights.widened(half, size, model)
-    return weights, model
-
-
-def _with_zeros(x: Tensor) -> Tensor:
-    return torch.cat([x, x.new_zeros(1, *x.shape[1:])])
+    return Renamed(readers).widened(widths, model), model
 
 
 def _bias(found: Variables, size: int, from_zero: bool) -> Tensor:

@@ -22,7 +22,7 @@ from seq2see.interchange.imported import (
     model_config,
     one_number_of_heads,
 )
-from seq2see.interchange.names import renamed
+from seq2see.interchange.names import HALVES, renamed
 from seq2see.interchange.tensors import from_pytorch
 from seq2see.storage.folder import Tokenizers
 from seq2see.tokenizers import sentencepiece
@@ -54,8 +54,7 @@ def read_fairseq(path: Path, languages: tuple[str | None, str | None] = (None, N
         theirs[tables[2]] = theirs.pop("decoder.embed_out")
     skipped = 2 if model.positions == "learned" else 0
     weights = renamed(theirs, model, tables, None, skipped)
-    for half in ("encoder", "decoder"):
-        weights = weights.widened(half, int(settings[f"{half}_ffn_embed_dim"]), model)
+    weights = weights.widened({half: int(settings[f"{half}_ffn_embed_dim"]) for half in HALVES}, model)
     source, target = _dictionaries(path, settings, languages)
     codes = _codes(source)
     return Imported(
@@ -145,20 +144,14 @@ def _dictionaries(path: Path, settings: dict[str, Any], languages: tuple[str | N
 
 
 def _codes(dictionary: Path) -> Path | None:
-    for name in ("bpe.code", "bpe.codes", "bpecodes", "code", "sentencepiece.bpe.model", "spm.model"):
-        if (dictionary.parent / name).is_file():
-            return dictionary.parent / name
-    return None
-
-
-def _names(dictionary: Path) -> list[str]:
-    lines = foreign_lines(dictionary)
-    return [*SPECIAL, *(line.rsplit(" ", 1)[0] for line in lines if line.strip())]
+    names = ("bpe.code", "bpe.codes", "bpecodes", "code", "sentencepiece.bpe.model", "spm.model")
+    return next((file for name in names if (file := dictionary.parent / name).is_file()), None)
 
 
 def _tokenizer(dictionary: Path, size: int, before: list[str]) -> Tokenizer:
     """Make the tokenizer: with BPE codes of subword-nmt, with a SentencePiece model, or at spaces only."""
-    names, codes = _names(dictionary), _codes(dictionary)
+    codes = _codes(dictionary)
+    names = [*SPECIAL, *(line.rsplit(" ", 1)[0] for line in foreign_lines(dictionary) if line.strip())]
     fitting(len(names), size, dictionary.name)
     names += [f"madeupword{number:04}" for number in range(size - len(names))]
     if codes is not None and codes.suffix == ".model":

@@ -27,14 +27,19 @@ from seq2see.interchange.imported import (
     foreign,
     foreign_lines,
     model_config,
+    with_zeros,
 )
-from seq2see.interchange.legacy.marian_yaml import END, UNKNOWN, simple_yaml, vocabulary
 from seq2see.interchange.names import HALVES, KINDS, layers_of, parts_of, unexpected
 from seq2see.storage.folder import Tokenizers
 from seq2see.tokenizers.tokenizer import Tokenizer
 
+Settings = dict[str, str | list[str]]  # of YAML, as texts
 SETTINGS = "special:model.yml"  # the array with the settings, as bytes
-PAD = "<pad>"
+END, UNKNOWN, PAD = "</s>", "<unk>", "<pad>"
+SIMPLE = re.compile(r"([\w-]{1,100}):(?: (.*))?")
+ESCAPE = re.compile(r"\\(x[0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|U[0-9a-fA-F]{8}|.)")
+ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "0": "\0", "a": "\a", "b": "\b", "f": "\f", "v": "\v", "e": "\x1b",
+           "N": "\x85", "_": "\xa0", "L": "\u2028", "P": "\u2029"}  # fmt: skip
 LONGEST = 1024  # positions
 MOST_SETTINGS = 2**20  # bytes
 #: The values that these settings of Marian must have, if they are present: those of the paper's Transformer.
@@ -46,19 +51,14 @@ EXPECTED = {
     "transformer-ffn-activation": ("relu", "swish"), "input-types": ("", "[]", "sequence"), "factors-combine": ("sum",),
 }  # fmt: skip
 #: Where the norms are, by three settings: before, after and above the sublayers.
-NORMS = {("", "dan", ""): "post", ("n", "da", "n"): "pre"}
-
-
-def is_marian(path: Path) -> bool:
-    """Whether a folder holds a model of Marian."""
-    return any(path.glob("*.npz"))
+NORMS: dict[tuple[object, ...], str] = {("", "dan", ""): "post", ("n", "da", "n"): "pre"}
 
 
 def read_marian(path: Path, languages: Languages = (None, None)) -> Imported:
     """Read a folder with decoder.yml, model.npz, vocab.yml, source.spm and target.spm."""
     decoder = simple_yaml(foreign_lines(path / "decoder.yml")) if (path / "decoder.yml").is_file() else {}
-    arrays = Arrays(_file(path, decoder, "models", "*.npz"))
-    settings = simple_yaml(arrays.settings())
+    arrays = Arrays(_weights_file(path, decoder))
+    settings = arrays.settings()
     for name, values in EXPECTED.items():
         if (value := settings.get(name, values[0])) not in values:
             wanted = " or ".join(shown(one) for one in values)
@@ -94,15 +94,75 @@ def read_marian(path: Path, languages: Languages = (None, None)) -> Imported:
 # --- files ---------------------------------------------------------------------------------------------------------
 
 
-def _listed(settings: dict[str, str | list[str]], name: str) -> list[str]:
-    value = settings.get(name, [])
-    return value if isinstance(value, list) else [value] if value else []
+def simple_yaml(lines: list[str]) -> Settings:
+    """Read names with a value or a list of values each, all as texts; deeper levels are ignored."""
+    found: Settings = {}
+    name = ""
+    for line in lines:
+        if simple := SIMPLE.fullmatch(line.rstrip()):
+            name = simple[1]
+            found[name] = unquoted((simple[2] or "").strip())
+        elif (item := line.strip()).startswith("- ") and name:
+            before = found[name]
+            found[name] = [*(before if isinstance(before, list) else []), unquoted(item[2:].strip())]
+    return found
 
 
-def _file(path: Path, decoder: dict[str, str | list[str]], key: str, pattern: str) -> Path:
+def unquoted(text: str) -> str:
+    """Read a text of YAML on one line: in double quotes with escapes, in single quotes, or plain."""
+    if len(text) > 1 and text[0] == text[-1] == "'":
+        return text[1:-1].replace("''", "'")
+    if len(text) > 1 and text[0] == text[-1] == '"':
+        return ESCAPE.sub(_escaped, text[1:-1])
+    return text
+
+
+def _escaped(found: re.Match[str]) -> str:
+    what = found[1]
+    if len(what) > 1:
+        number = int(what[1:], 16)
+        if number > 0x10FFFF or 0xD800 <= number <= 0xDFFF:
+            raise FolderError(f"A vocabulary has the escape {shown(found[0])}, which is not a character.")
+        return chr(number)
+    return ESCAPES.get(what, what)
+
+
+def vocabulary(file: Path) -> list[str]:
+    """Read a vocabulary: ``"token": number`` on each line, or ``? token`` and ``: number`` on two."""
+    if file.suffix not in (".yml", ".yaml"):
+        raise FolderError(
+            f"The vocabulary {shown(file.name)} cannot be read: a .yml with tokens and their ids was expected."
+        )
+    ids: dict[str, int] = {}
+    key = ""
+    for line in filter(str.strip, foreign_lines(file)):
+        if line.startswith("? "):
+            key = line[2:]
+            continue
+        token, _, number = line.rpartition(":")
+        token = unquoted((token or key).strip())
+        number = number.strip()
+        if not number.isdecimal() or len(number) > 9 or token in ids:
+            raise FolderError(f"{shown(file.name)} does not give each token one id: {brief(line)}.")
+        ids[token] = int(number)
+    names = sorted(ids, key=ids.__getitem__)
+    if [ids[name] for name in names] != list(range(len(names))) or not {END, UNKNOWN} <= ids.keys():
+        raise FolderError(
+            f"{shown(file.name)} does not number its tokens from 0 without gaps, with {END} and {UNKNOWN} among them."
+        )
+    return names
+
+
+def _named(path: Path, decoder: Settings, key: str) -> list[Path]:
+    """Return the files that decoder.yml names, without the folders that it names them in."""
+    value = decoder.get(key, [])
+    names = value if isinstance(value, list) else [value] if value else []
+    return [path / Path(name).name for name in names]
+
+
+def _weights_file(path: Path, decoder: Settings) -> Path:
     """Return the file that decoder.yml names, or the only one of its kind."""
-    named = [path / Path(name).name for name in _listed(decoder, key)]
-    found = named or sorted(path.glob(pattern))
+    found = _named(path, decoder, "models") or sorted(path.glob("*.npz"))
     if len(found) != 1:
         raise FolderError(
             f"{path.name} has {len(found)} models ({', '.join(shown(one.name) for one in found[:4])}): one was "
@@ -111,9 +171,9 @@ def _file(path: Path, decoder: dict[str, str | list[str]], key: str, pattern: st
     return found[0]
 
 
-def _vocabularies(path: Path, decoder: dict[str, str | list[str]]) -> tuple[Path, Path]:
+def _vocabularies(path: Path, decoder: Settings) -> tuple[Path, Path]:
     """Return the files of both vocabularies, which may be one."""
-    found = [path / Path(name).name for name in _listed(decoder, "vocabs")]
+    found = _named(path, decoder, "vocabs")
     found = found or [*sorted(path.glob("*src.vocab.yml")), *sorted(path.glob("*trg.vocab.yml"))]
     found = found or sorted(path.glob("*vocab.yml"))
     if len(found) not in (1, 2):
@@ -152,11 +212,11 @@ class Arrays:
         except (ValueError, KeyError, OSError, EOFError, MemoryError, RuntimeError, zipfile.BadZipFile) as error:
             raise self._damaged(f"{name}: {error}") from None
 
-    def settings(self) -> list[str]:
-        """Return the lines of the settings."""
+    def settings(self) -> Settings:
+        """Return the settings of the model."""
         if self.sizes[SETTINGS] > MOST_SETTINGS:
             raise self._damaged("its settings are too long")
-        return self.array(SETTINGS).tobytes().rstrip(b"\0").decode("utf-8", errors="replace").split("\n")
+        return simple_yaml(self.array(SETTINGS).tobytes().rstrip(b"\0").decode("utf-8", errors="replace").split("\n"))
 
     def tensor(self, name: str, turned: bool = False) -> Tensor:
         """Return an array as a tensor; ``turned``: with rows and columns exchanged."""
@@ -177,41 +237,37 @@ class Arrays:
 # --- the model ------------------------------------------------------------------------------------------------------
 
 
-def _number(settings: dict[str, str | list[str]], name: str) -> int:
+def _number(settings: Settings, name: str) -> int:
     value = settings.get(name)
     if not isinstance(value, str) or not value.isdecimal() or len(value) > 9:
         raise FolderError(f"The model has {name} = {brief(value)}: a whole number was expected.")
     return int(value)
 
 
-def _feed_forward(settings: dict[str, str | list[str]]) -> tuple[int, int]:
-    """Return d_ff of the encoder and of the decoder. A 0 for the decoder means that it is the encoder's."""
+def _feed_forward(settings: Settings) -> dict[str, int]:
+    """Return d_ff of each half. A 0 for the decoder means that it is the encoder's."""
     own = "transformer-decoder-dim-ffn"
     size = _number(settings, "transformer-dim-ffn")
-    return size, (_number(settings, own) if own in settings else 0) or size
+    return {"encoder": size, "decoder": (_number(settings, own) if own in settings else 0) or size}
 
 
-def _model(settings: dict[str, str | list[str]], arrays: Arrays) -> ModelConfig:
-    before, after, above = (
-        str(settings.get(f"transformer-{place}", "")) for place in ("preprocess", "postprocess", "postprocess-top")
-    )
-    places = (before, after, above)
+def _model(settings: Settings, arrays: Arrays) -> ModelConfig:
+    places = tuple(settings.get(f"transformer-{at}", "") for at in ("preprocess", "postprocess", "postprocess-top"))
     if places not in NORMS:
         raise FolderError(
             f"The model's norms are {brief(places)}: '', 'dan', '' (after each sublayer) or 'n', 'da', 'n' (before "
             "it) were expected."
         )
     shared = "Wemb" in arrays.sizes
-    rows = [
-        arrays.tensor("Wemb" if shared else f"{half}_Wemb").shape[0] + 1 for half in ("encoder", "decoder")
-    ]  # and a row for the token before an answer
+    # and a row for the token before an answer
+    rows = [arrays.tensor("Wemb" if shared else f"{half}_Wemb").shape[0] + 1 for half in HALVES]
     dropout = str(settings.get("transformer-dropout"))
     return model_config(
         source_vocabulary=rows[0],
         target_vocabulary=rows[1],
         d_model=_number(settings, "dim-emb"),
         heads=_number(settings, "transformer-heads"),
-        d_ff=max(_feed_forward(settings)),
+        d_ff=max(_feed_forward(settings).values()),
         encoder_layers=_number(settings, "enc-depth"),
         decoder_layers=_number(settings, "dec-depth"),
         dropout=float(dropout) if re.fullmatch(r"0(\.\d{1,9})?", dropout) else 0.1,
@@ -242,12 +298,7 @@ def _own_output(arrays: Arrays) -> str | None:
     return next((name for name in ("decoder_ff_logit_out_Wt", "decoder_ff_logit_out_W") if name in arrays.sizes), None)
 
 
-def _with_row(read: Tensor) -> Tensor:
-    """Add a row of zeros for the start token: Marian's decoder starts with a vector of zeros."""
-    return torch.cat([read, read.new_zeros(1, *read.shape[1:])])
-
-
-def _weights(arrays: Arrays, model: ModelConfig, widths: tuple[int, int]) -> Renamed:
+def _weights(arrays: Arrays, model: ModelConfig, widths: dict[str, int]) -> Renamed:
     readers: dict[str, Callable[[], Tensor]] = {}
     used = {SETTINGS, "Wpos", "decoder_ff_logit_out_b"}
 
@@ -263,7 +314,7 @@ def _weights(arrays: Arrays, model: ModelConfig, widths: tuple[int, int]) -> Ren
     for half in HALVES:
         if half == "encoder" or not model.share_embeddings:
             table = "Wemb" if model.share_embeddings else f"{half}_Wemb"
-            put(f"{half}.embedding.table.weight", table, lambda name: _with_row(arrays.tensor(name)))
+            put(f"{half}.embedding.table.weight", table, lambda name: with_zeros(arrays.tensor(name)))
         computed = partial(positions, model.max_length, model.d_model)
         readers[f"{half}.embedding.positions"] = (
             (lambda: arrays.tensor("Wpos")[: model.max_length]) if "Wpos" in arrays.sizes else computed
@@ -280,15 +331,15 @@ def _weights(arrays: Arrays, model: ModelConfig, widths: tuple[int, int]) -> Ren
             for kind, letter in zip(KINDS, "Wb", strict=True):
                 put(f"{ours}.{kind}", theirs.format(letter), arrays.flat)
     if (own := _own_output(arrays)) is not None:
-        put("output.weight", own, lambda name: _with_row(arrays.tensor(name, turned=name.endswith("_W"))))
+        put("output.weight", own, lambda name: with_zeros(arrays.tensor(name, turned=name.endswith("_W"))))
     if unknown := arrays.sizes.keys() - used:
         raise unexpected(min(unknown))
     bias = arrays.tensor("decoder_ff_logit_out_b").reshape(-1).float()
     readers["output.bias"] = lambda: torch.cat([bias, torch.tensor([NEVER])])
-    return Renamed(readers).widened("encoder", widths[0], model).widened("decoder", widths[1], model)
+    return Renamed(readers).widened(widths, model)
 
 
-def _decoding(decoder: dict[str, str | list[str]], model: ModelConfig, out: list[int]) -> DecodingConfig:
+def _decoding(decoder: Settings, model: ModelConfig, out: list[int]) -> DecodingConfig:
     """Return the rules of Marian's search: full beams, scores by length, no unknown words."""
 
     def real(name: str, default: float) -> float:
