@@ -13,6 +13,7 @@ from pydantic_core import PydanticCustomError
 
 from seq2see.answering.answer import Answer
 from seq2see.answering.answerer import Answerer, Reading, parts_of
+from seq2see.answering.examples import ORDERS
 from seq2see.answering.options import HTTP, Options, named_for
 from seq2see.answering.translation import BEAM
 from seq2see.config import Config, DecodingConfig
@@ -91,6 +92,8 @@ class Predictor:
         listed, most = len(request.only or ()), self.limits.listed
         if listed > most:
             raise UserError(f"The list has {listed:,} answers: it may have at most {most:,}.")
+        if len(request.like or ()) > most:
+            raise UserError(f"There may be at most {most:,} examples.")
         if len(request.glossary or ()) > most:
             raise UserError(f"The glossary may have at most {most:,} terms.")
         if len(request.prefix or "") > self.limits.characters:
@@ -164,6 +167,8 @@ class _Reader:
         if self.answerer.config.decoding.sentences:  # a token has some characters
             return cost_of(self.answerer.config, self.rules, len(text) // 2, self.align)
         times = 1 if self.options.terms is None else MOST_SEARCHES * BEAM
+        if self.options.like is not None:
+            times, text = ORDERS, text + "".join(map("".join, self.options.like))
         return times * cost_of(self.answerer.config, self.rules, len(text), self.align)
 
 
