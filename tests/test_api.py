@@ -32,7 +32,7 @@ def model() -> seq2see.Seq2Seq:
 def test_public_names_are_frozen() -> None:
     assert seq2see.__all__ == [
         "Answer", "Config", "Evaluation", "ModelConfig", "Options", "RefusedInputs", "Seq2Seq", "Trace", "TrainingConfig",
-        "Transformer", "UserError", "fit", "load", "trace",
+        "Transformer", "UserError", "fill", "fit", "like", "load", "trace",
     ]  # fmt: skip
     for name in seq2see.__all__:
         assert getattr(seq2see, name) is not None

@@ -37,8 +37,8 @@ def test_commands_and_options_are_frozen() -> None:
     }
     assert options["predict"] == [
         "--align", "--beam", "--columns", "--dates", "--device", "--engine", "--file", "--format", "--glossary", "--json",
-        "--length-penalty", "--max-length", "--min-confidence", "--model", "--n-best", "--only", "--order", "--out",
-        "--pattern", "--prefix", "--raw", "--ray", "--resume", "--strict", "--threads", "--verbose", "--whole",
+        "--length-penalty", "--like", "--max-length", "--min-confidence", "--model", "--n-best", "--only", "--order",
+        "--out", "--pattern", "--prefix", "--raw", "--ray", "--resume", "--strict", "--threads", "--verbose", "--whole",
         "--withheld",
     ]  # fmt: skip
     assert options["evaluate"] == [

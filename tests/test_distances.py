@@ -17,7 +17,7 @@ from seq2see.decoding.hypothesis import PAPER, Special
 from seq2see.decoding.search import beam_search, greedy
 from seq2see.errors import ConfigError, UserError
 from seq2see.interchange import to_huggingface, to_onnx
-from seq2see.interchange.to_ctranslate2 import specification
+from seq2see.interchange.to_ctranslate2 import export, specification
 from seq2see.kernels.distances import EXACT, FARTHEST, RelativeAttention, RotaryAttention, bucket_of, turned
 from seq2see.kernels.registry import network_of, with_kernels, without_kernels
 from seq2see.model.masks import CAUSAL, Mask
@@ -164,15 +164,28 @@ def test_a_folder_keeps_them_and_every_search_answers(positions: str, tmp_path: 
 @BOTH
 def test_what_does_not_have_them_says_so(positions: str, tmp_path: Path) -> None:
     model, tokenizers = model_of(positions), Tokenizers(TOKENIZER, TOKENIZER)
-    with pytest.raises(UserError, match=f"{positions} positions"):
-        specification(model, tokenizers)
     config = Config("pairs", model.config, TrainingConfig())
     with pytest.raises(UserError, match=f"{positions} positions"):
         to_huggingface.export(tmp_path / "hf", config, model, tokenizers)
     assert f"{positions} positions" in (live.why_not(tokenizers, config.decoding, positions) or "")
-    whole = Seq2Seq(config, tokenizers, model, engine="ctranslate2")
-    with pytest.raises(UserError, match=f"{positions} positions"):
-        whole.predict(["abc"])
+    if positions == "relative":
+        with pytest.raises(UserError, match="relative positions"):
+            specification(model, tokenizers)
+        with pytest.raises(UserError, match="relative positions"):
+            Seq2Seq(config, tokenizers, model, engine="ctranslate2").predict(["abc"])
+
+
+def test_ctranslate2_turns_queries_and_keys_as_ours(tmp_path: Path) -> None:
+    model, tokenizers = model_of("rotary"), Tokenizers(TOKENIZER, TOKENIZER)
+    Seq2Seq(Config("pairs", model.config, TrainingConfig()), tokenizers, model).save(tmp_path / "m")
+    parity = export(tmp_path / "m", model, tokenizers)
+    assert parity.same_tokens == parity.tokens > parity.inputs
+    assert 0 < parity.largest_difference < 1e-4
+    theirs, ours = (Seq2Seq.load(tmp_path / "m", engine=engine) for engine in ("ctranslate2", "torch"))
+    texts = ["abcd", "q", "xyz" * 20]  # of several lengths, in one batch
+    for one, other in zip(theirs.answers(texts), ours.answers(texts), strict=True):
+        assert one.ids == other.ids
+        assert one.log_probability == pytest.approx(other.log_probability, abs=1e-4)
 
 
 @BOTH

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from seq2see.data.batching import Batch
 from seq2see.data.packing import PackedBatch
-from shipped.examples.world import END, LONGEST, LONGEST_ANSWER, PAD, START, Task, serialised, tasks
+from shipped.examples.world import END, LONGEST, LONGEST_ANSWER, PAD, START, Task, bytes_of, serialised, tasks
 
 Row = tuple[int, list[int], list[int]]  # family, source, answer
 
@@ -25,7 +25,7 @@ def rows(stream: Iterator[Task]) -> Iterator[Row]:
     """Yield each task that fits as tokens."""
     for task in stream:
         source = serialised(task.pairs, task.question)
-        answer = serialised([], task.answer)[1:]
+        answer = bytes_of(task.answer)
         if len(source) <= LONGEST and len(answer) < LONGEST_ANSWER:
             yield task.family, source, answer
 

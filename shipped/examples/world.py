@@ -10,6 +10,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from random import Random
 
+from tokenizers import Tokenizer as Engine
+from tokenizers import models, processors
+
+from seq2see.answering import examples
+from seq2see.tokenizers.tokenizer import BYTES_TO_TEXT, EVERY_CHARACTER, Tokenizer
 from shipped.examples.rules import FAMILIES, Maker, Pair
 from shipped.examples.words import pick, weighted
 
@@ -36,18 +41,33 @@ class Task:
     answer: str
 
 
+def bytes_of(text: str) -> list[int]:
+    """Return a text as tokens."""
+    return [x + BYTES for x in text.encode("utf-8", "replace")]
+
+
 def serialised(pairs: Sequence[Pair], question: str) -> list[int]:
-    """Return examples and question as tokens: input BECOMES output NEXT … QUESTION question."""
-    ids: list[int] = []
+    """Return examples and question as ``tokenizer`` cuts them: input BECOMES output NEXT … QUESTION question."""
+    ids = [START]
     for number, (a, b) in enumerate(pairs):
         if number:
             ids.append(NEXT)
-        ids += [x + BYTES for x in a.encode("utf-8", "replace")]
-        ids.append(BECOMES)
-        ids += [x + BYTES for x in b.encode("utf-8", "replace")]
-    ids.append(QUESTION)
-    ids += [x + BYTES for x in question.encode("utf-8", "replace")]
-    return ids
+        ids += [*bytes_of(a), BECOMES, *bytes_of(b)]
+    return [*ids, QUESTION, *bytes_of(question), END]
+
+
+def tokenizer() -> Tokenizer:
+    """Return the tokenizer of the model's folder: a character of ASCII is one token, any other character is its bytes."""
+    signs = {PAD: "<pad>", START: "<sos>", END: "<eos>", UNKNOWN: "<unk>", BECOMES: examples.BECOMES}
+    signs |= {NEXT: examples.NEXT, QUESTION: examples.QUESTION, BYTES - 1: "␜"}  # the last one is not used
+    names = [signs.get(n) or (chr(n - BYTES) if n < BYTES + 128 else f"<0x{n - BYTES:02X}>") for n in range(VOCABULARY)]
+    engine = Engine(models.BPE({name: n for n, name in enumerate(names)}, [], unk_token="<unk>", byte_fallback=True))
+    engine.pre_tokenizer = EVERY_CHARACTER
+    engine.decoder = BYTES_TO_TEXT
+    engine.post_processor = processors.TemplateProcessing(
+        single="<sos> $A <eos>", special_tokens=[("<sos>", START), ("<eos>", END)]
+    )
+    return Tokenizer(engine)
 
 
 def text_of(ids: Sequence[int]) -> str:

@@ -13,6 +13,7 @@ from math import exp
 from typing import TYPE_CHECKING, Any, cast
 
 from seq2see import machine
+from seq2see.answering import examples
 from seq2see.answering.answer import Alternative, Answer, NoText, Reading, Token, as_date, check_unicode, or_withheld
 from seq2see.answering.network import Network
 from seq2see.answering.options import Options
@@ -52,7 +53,11 @@ HELD = 2**24  # characters of inputs in memory at a time
 MOST_TOKENS = 200  # tokens; a longer sentence is cut after a clause, since models learn from shorter ones
 
 #: The checks of a task on its inputs, beyond their characters.
-CHECKS: dict[str, Callable[[str], None]] = {"dates": dates.check, "human-dates": human_dates.check}
+CHECKS: dict[str, Callable[[str], None]] = {
+    "dates": dates.check,
+    "human-dates": human_dates.check,
+    examples.TASK: examples.check,
+}
 
 Input = str | Sequence[str] | Mapping[str, str]  # a text, or a word and its features
 
@@ -118,6 +123,7 @@ class Answerer:
             raise UserError(
                 f"`order` is for dates that people write, but the task of this model is {self.config.task}."
             )
+        examples.check_model(options.like, self.config.task)
         least = options.min_confidence
         if least is not None and self.confidence is None:
             raise UserError(
@@ -159,6 +165,9 @@ class Answerer:
         """Search for the answers to the sentences of documents, or to texts that are not split."""
         rules = options.rules(self.config.decoding)
         sure = options.probabilities or options.min_confidence is not None
+        if options.like is not None:
+            asked = [(options.like, text) for text in parts]
+            return examples.answered(self, asked, rules, options.n_best, self.allowed(options))
         if self.splits(options):
             from seq2see.answering.translation import translate
 

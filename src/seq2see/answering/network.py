@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from seq2see import devices, machine
-from seq2see.config import DISTANCES, Config, DecodingConfig
+from seq2see.config import Config, DecodingConfig
 from seq2see.decoding import engines
 from seq2see.decoding.engines import Engine
 from seq2see.decoding.hypothesis import PAPER, Special
@@ -43,7 +43,7 @@ BATCHES_OF_A_GPU = 2 * machine.AT_ONCE  # at a time: two are searched, the other
 LARGE_ROW = 512  # a d_model from which torch is the faster one for a single input on ARM
 WORTH_EXPORT = 2**27  # parameters × inputs from which a model without an export gets one in the user's cache
 #: Parameters from which even one input is worth an export: the next start is faster by seconds.
-ALWAYS_EXPORTED = 2**24
+ALWAYS_EXPORTED = 2**23
 #: Random inputs on which such an export is compared with torch, and tokens of each answer.
 CHECKED, CHECKED_TOKENS = 4, 24
 
@@ -146,8 +146,8 @@ class Network:
         The choice does not change an answer. ``constrained`` says that only some answers are allowed.
         """
         obstacle = cannot(beam, n_best, self.config.model.target_vocabulary, constrained, self.config.decoding)
-        if self.config.model.positions in DISTANCES:
-            obstacle = f"it does not support {self.config.model.positions} positions"
+        if self.config.model.positions == "relative":
+            obstacle = "it does not support relative positions"
         if self.device != "cpu":
             obstacle = f"it answers on the cpu, not on {self.device}"
         elif self.engine not in OF_TORCH and self.is_edited():

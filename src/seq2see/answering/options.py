@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, cast, get_type_hints
 
+from seq2see.answering import examples
 from seq2see.config import WIDEST_BEAM, DecodingConfig
 from seq2see.errors import UserError
 
@@ -83,6 +84,11 @@ class Options:
     strict: bool = _option(
         False, "Refuse a text with characters that the model has never seen, instead of copying them."
     )
+    like: Any = _option(  # noqa: RUF009 - a field
+        None,
+        "Answer as these examples show: pairs of an input and its output, for the model examples.",
+        sign="INPUT => OUTPUT",
+    )
     whole: bool = _option(False, "Do not split texts into sentences, even if the model translates sentences.")
     format: str | None = _option(
         None, "The format of a whole document, of which only the words change.", choices=FORMATS
@@ -107,6 +113,10 @@ class Options:
                 raise UserError(f"`{name}` is {text!r}: a text was expected.")
         if sum(one is not None for one in (self.only, self.pattern, self.prefix)) > 1:
             raise UserError("More than one of `only`, `pattern` and `prefix` was given: use one of them.")
+        if self.like is not None:
+            self._set("like", examples.pairs_of(self.like))
+            if self.glossary is not None:
+                raise UserError("`glossary` does not apply to answers by examples: leave it or `like` out.")
         if self.format is not None:
             self._check_document(self.format)
         if self.glossary is None:
@@ -124,7 +134,7 @@ class Options:
         from seq2see.documents.formats import check_format
 
         check_format(form)
-        for name in ("n_best", "only", "pattern", "prefix", "min_confidence", "order", "strict", "whole"):
+        for name in ("n_best", "only", "pattern", "prefix", "min_confidence", "order", "strict", "like", "whole"):
             if getattr(self, name) != getattr(Options, name):
                 raise UserError(f"`{name}` does not apply to a document: leave it or `format` out.")
 

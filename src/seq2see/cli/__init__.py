@@ -29,6 +29,7 @@ STOPPED = 130  # the status after Ctrl-C, also typer's
 HOMES = {
     "predict": "predict",
     "demo": "predict",
+    "fill": "fill",
     "evaluate": "evaluate",
     "score": "evaluate",
     "calibrate": "calibrate",

@@ -13,6 +13,7 @@ from typing import Annotated, Any
 
 import typer
 
+from seq2see.answering import examples
 from seq2see.answering.options import COMMAND, Options, declared, named_for, types_of
 from seq2see.cli.answering import Asked, Unsure, Watch, Writer, answer_all, characters_in, count_lines, lines_of, skip
 from seq2see.cli.output import complain, console
@@ -54,6 +55,10 @@ def register(app: typer.Typer) -> None:
     app.command()(demo)
 
 
+#: How the command gives the options whose type is another one in Python.
+IN_COMMAND: dict[str, Any] = {"like": list[str] | None}
+
+
 def with_options(command: Callable[..., None]) -> Callable[..., None]:
     """Give a command the options of an answer, as they are declared; it gets them as keywords."""
     types, own = types_of(), signature(command, eval_str=True)
@@ -67,7 +72,8 @@ def with_options(command: Callable[..., None]) -> Callable[..., None]:
             max=told.most,
             metavar="FILE" if told.file else "|".join(told.choices) or told.sign,
         )
-        kind, default = Path | None if told.file else types[name], Options.__dataclass_fields__[name].default
+        kind = Path | None if told.file else IN_COMMAND.get(name, types[name])
+        default = Options.__dataclass_fields__[name].default
         added.append(Parameter(name, Parameter.KEYWORD_ONLY, annotation=Annotated[kind, about], default=default))
     given = [one for one in own.parameters.values() if one.kind is not Parameter.VAR_KEYWORD]
     command.__signature__ = own.replace(parameters=[*given, *added])  # type: ignore[attr-defined]
@@ -76,6 +82,7 @@ def with_options(command: Callable[..., None]) -> Callable[..., None]:
 
 @with_options
 def predict(
+    context: typer.Context,
     texts: Annotated[list[str] | None, typer.Argument(metavar="TEXT…", help="What to answer.")] = None,
     dates: Annotated[str | None, typer.Option("--dates", help="Dates separated by commas: a,b,c.")] = None,
     file: Annotated[
@@ -199,8 +206,10 @@ def predict(
         raise UserError("--withheld lists answers with a confidence below --min-confidence: give both.")
     from seq2see.documents.terms import Glossary
 
-    for name, read in (("only", _list), ("glossary", Glossary.read)):
-        given[name] = None if given[name] is None else read(given[name])
+    if given["like"] and str(context.get_parameter_source("model")).endswith("DEFAULT"):
+        model = examples.TASK
+    for name, read in (("only", _list), ("glossary", Glossary.read), ("like", examples.read)):
+        given[name] = read(given[name]) if given[name] else None
     options = Options(**given)
     form, clashes = options.format, {"--json": as_json, "--align": align, "--raw": raw, "--dates": dates}
     if form is not None and (clash := next((name for name, value in clashes.items() if value), None)):

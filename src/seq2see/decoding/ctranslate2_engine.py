@@ -6,10 +6,11 @@ import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from threading import Lock
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
 import ctranslate2
+import numpy as np
 
 from seq2see import machine
 from seq2see.config import DecodingConfig, ModelConfig
@@ -22,6 +23,9 @@ if TYPE_CHECKING:
     from seq2see.decoding.allowed import Automaton
 
 BATCH = 256  # most inputs of a worker at a time
+#: A worker gets fewer long inputs, so many tokens at a time: what it computes of them stays in the processor's cache.
+LONG, TOKENS = 64, 4096
+FEW = 1024  # target tokens up to which all their logits are cheaper than a second pass for the probabilities
 EACH = 8  # inputs per worker from which several workers of one thread are faster than one of several threads
 
 #: Without a length penalty CTranslate2 keeps only the likeliest finished answers, which are the short ones. With this one
@@ -95,9 +99,11 @@ class CTranslate2Engine:
                     ) from None
         return self.translators[workers]
 
-    def _batch(self, inputs: int) -> int:
-        """Return the batch size of a worker for this number of inputs."""
-        return min(BATCH, -(-inputs // self.workers)) if inputs >= EACH * self.workers else inputs
+    def _batch(self, sources: Sequence[Sequence[object]]) -> int:
+        """Return the batch size of a worker for these inputs."""
+        inputs, longest = len(sources), max(map(len, sources), default=0)
+        most = min(BATCH, -(-inputs // self.workers)) if inputs >= EACH * self.workers else inputs
+        return most if longest <= LONG else min(most, max(1, TOKENS // longest))
 
     def ids(
         self, sources: Sequence[Sequence[int]], rules: DecodingConfig = PAPER, allowed: Automaton | None = None
@@ -173,11 +179,29 @@ class CTranslate2Engine:
     ) -> list[list[Hypothesis]]:
         """Return the best answer to each source with the log-probability of each token."""
         assert n_best == 1, "the lower ranks may differ from ours: Network.engine_for takes torch for them"
+        forced = rules.min_length or rules.forced_end or self.special.forced
+        is_plain = rules.beam == 1 and not (rules.suppressed or rules.no_repeat or forced)
+        if is_plain and len(self.target_tokens) <= FEW:
+            return self._with_logits(sources, rules)
         rows = self.ids(sources, rules, allowed)
         return [
             [Hypothesis(row, values, sum(values) / rules.divisor(len(row)), self._is_end(row[-1], rules))]
             for row, values in zip(rows, self.score(sources, rows, rules), strict=True)
         ]
+
+    def _with_logits(self, sources: Sequence[Sequence[int]], rules: DecodingConfig) -> list[list[Hypothesis]]:
+        """Search greedily, and read the log-probabilities off the logits of the same pass."""
+        limits = [rules.limit(len(source), self.max_length) for source in sources]
+        logits: list[Any] = []
+        rows = self._translate(self._named(sources), max(limits), rules, logits=logits)
+        found = []
+        for (tokens, _), steps, most in zip(rows, logits, limits, strict=True):
+            ids = self._numbers(tokens[0][:most])
+            x = np.stack([np.asarray(step, dtype=np.float32).reshape(-1) for step in steps[: len(ids)]])  # (T, V)
+            x -= x.max(-1, keepdims=True)
+            values = (x[range(len(ids)), ids] - np.log(np.exp(x).sum(-1))).tolist()
+            found.append([Hypothesis(ids, values, sum(values) / rules.divisor(len(ids)), self._is_end(ids[-1], rules))])
+        return found
 
     def _ended(self, row: list[int], limit: int, rules: DecodingConfig) -> list[int]:
         """Add the end to an answer that was cut at its limit, if the rules say so."""
@@ -193,7 +217,7 @@ class CTranslate2Engine:
         targets = [self._tokens_of(row[:-1] if row[-1] == end else row, self.target_tokens) for row in answers]
         # It scores every target with an <eos> after it; an answer cut at its limit has none.
         scored = self._translator(len(sources)).score_batch(
-            self._named(sources), targets, max_input_length=0, max_batch_size=self._batch(len(sources))
+            self._named(sources), targets, max_input_length=0, max_batch_size=self._batch(sources)
         )
         found = [result.log_probs[: len(row)] for row, result in zip(answers, scored, strict=True)]
         for source, row, values in zip(sources, answers, found, strict=True):
@@ -210,6 +234,7 @@ class CTranslate2Engine:
         rules: DecodingConfig,
         beam: int = 1,
         penalty: float = ALMOST_NO_PENALTY,
+        logits: list[Any] | None = None,
     ) -> list[tuple[list[list[str]], list[float]]]:
         go_on()
         forced = self._tokens_of(self.special.forced, self.target_tokens)
@@ -229,8 +254,11 @@ class CTranslate2Engine:
             return_end_token=True,
             # Greedy answers are not ranked, and scores cost a softmax per token.
             return_scores=rules.beam > 1,
-            max_batch_size=self._batch(len(sources)),
+            return_logits_vocab=logits is not None,
+            max_batch_size=self._batch(sources),
         )
+        if logits is not None:
+            logits += [result.logits[0] for result in results]
         return [(result.hypotheses, result.scores) for result in results]
 
     def _named(self, sources: Sequence[Sequence[int]]) -> list[list[str]]:

@@ -15,7 +15,7 @@ import numpy as np
 from ctranslate2.specs import TransformerSpec, common_spec, transformer_spec
 from torch import Tensor, nn
 
-from seq2see.config import DISTANCES, DecodingConfig, ModelConfig
+from seq2see.config import DecodingConfig, ModelConfig
 from seq2see.decoding.ctranslate2_engine import CTranslate2Engine
 from seq2see.decoding.engines import FORMAT, NOTE, WITHOUT, digest_of, sizes_of
 from seq2see.decoding.hypothesis import PAPER, Hypothesis, Special
@@ -66,19 +66,26 @@ def specification(model: Transformer, tokenizers: Tokenizers) -> TransformerSpec
     """Describe a model to CTranslate2, weights included."""
     config = model.config
     _expressible(config)
-    spec = TransformerSpec.from_config(
-        (config.encoder_layers, config.decoder_layers),
-        config.heads,
-        pre_norm=config.norm == "pre",
-        activation=ACTIVATIONS[config.activation],
-        layernorm_embedding=config.embedding_norm,
+    shape: dict[str, Any] = {
+        "num_heads": config.heads,
+        "pre_norm": config.norm == "pre",
+        "activation": ACTIVATIONS[config.activation],
+        "layernorm_embedding": config.embedding_norm,
+    }
+    if config.positions == "rotary":  # 0: all of a head, in pairs (i, i + K/2)
+        shape |= {"rotary_dim": 0, "rotary_interleave": False}
+    spec = TransformerSpec(
+        transformer_spec.TransformerEncoderSpec(config.encoder_layers, **shape),
+        transformer_spec.TransformerDecoderSpec(config.decoder_layers, **shape),
     )
     for half, ours in ((spec.encoder, model.encoder), (spec.decoder, model.decoder)):
         half.scale_embeddings = config.scale_embeddings
         if config.embedding_norm:
             _norm(half.layernorm_embedding, ours.embedding.norm)  # type: ignore[arg-type]
-    _embedding(spec.encoder.embeddings[0], spec.encoder.position_encodings, model.encoder.embedding)
-    _embedding(spec.decoder.embeddings, spec.decoder.position_encodings, model.decoder.embedding)
+    if config.positions == "rotary":
+        del spec.encoder.position_encodings  # the decoder has none then
+    _embedding(spec.encoder.embeddings[0], spec.encoder, model.encoder.embedding)
+    _embedding(spec.decoder.embeddings, spec.decoder, model.decoder.embedding)
     joined: dict[str, list[Any]] = {}
     for name, number, part in parts_of(layers_of(config)):
         module = model.get_submodule(f"{name}.layers.{number}.{part.ours}")
@@ -111,9 +118,9 @@ def settings_of(tokenizers: Tokenizers) -> dict[str, str | bool | float]:
 
 
 def _expressible(config: ModelConfig) -> None:
-    if config.positions in DISTANCES:
+    if config.positions == "relative":
         raise UserError(
-            f"This model has {config.positions} positions, which the export to CTranslate2 does not have: answer with "
+            "This model has relative positions, which the export to CTranslate2 does not have: answer with "
             "--engine torch."
         )
     if not config.d_k == config.d_v == config.d_model / config.heads:
@@ -140,10 +147,13 @@ def _norm(spec: common_spec.LayerNormSpec, module: nn.Module) -> None:
 
 
 def _embedding(
-    spec: common_spec.EmbeddingsSpec, positions: transformer_spec.PositionEncoderSpec, module: Embedding
+    spec: common_spec.EmbeddingsSpec,
+    half: transformer_spec.TransformerEncoderSpec | transformer_spec.TransformerDecoderSpec,
+    module: Embedding,
 ) -> None:
     spec.weight = _numbers(module.table.weight)  # scaled by √d_model there as here
-    positions.encodings = _numbers(module.positions)
+    if hasattr(half, "position_encodings"):
+        half.position_encodings.encodings = _numbers(module.positions)
 
 
 def _at(spec: Any, place: str) -> Any:

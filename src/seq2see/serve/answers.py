@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import partial
+from itertools import chain
 from typing import Any
 
 from seq2see.answering.answer import Answer, Reading, told
 from seq2see.answering.answerer import Answerer, parts_of
+from seq2see.answering.examples import ORDERS
 from seq2see.answering.options import Options
 from seq2see.answering.translation import BEAM, Translated
 from seq2see.documents.formats import Document
@@ -32,11 +34,16 @@ class Cost:
     def __init__(self, answerer: Answerer, options: Options, again: bool = False) -> None:
         self.config, self.rules, self.again = answerer.config, options.rules(answerer.config.decoding), again
         self.times = 1 if options.terms is None or self.rules.sentences else MOST_SEARCHES * BEAM
+        self.before = 0  # characters of the examples that stand before each text
+        if options.like is not None:
+            self.times, self.before = ORDERS, sum(map(len, chain.from_iterable(options.like)))
 
     def __call__(self, text: str) -> float:
         """Return the cost of a text."""
         longest = self.config.model.max_length
-        source = min(len(text) // (2 if self.rules.sentences else 1) + 2, longest)  # there, a token has some characters
+        source = min(
+            (self.before + len(text)) // (2 if self.rules.sentences else 1) + 2, longest
+        )  # there, a token has some characters
         target = self.rules.limit(source, longest)
         tokens = source + target * self.rules.beam + self.again * (source + target)
         return float(self.config.model.parameters) * tokens * self.times
@@ -62,6 +69,7 @@ class Answering:
         limits.check("tags", sum(text.count("<") for text in texts if options.format == "html"), limits.tags)
         limits.check("terms in its glossary", len(request.glossary or ()), limits.listed)
         limits.check("allowed answers", len(options.only or ()), limits.listed)  # type: ignore[arg-type]
+        limits.check("examples", len(options.like or ()), limits.listed)
         limits.check("paths in its beam", max(options.beam or 1, options.n_best), limits.beam)
         if options.prefix is not None and (why := too_long(options.prefix, limits.characters)):
             raise UserError(why)

@@ -69,7 +69,11 @@ Terms = Annotated[dict[str, str | None], BeforeValidator(_terms)]
 
 
 #: How a request gives the options whose type is another one in Python.
-IN_JSON: dict[str, Any] = {"only": Annotated[list[str], Hasty()] | None, "glossary": Terms | None}
+IN_JSON: dict[str, Any] = {
+    "only": Annotated[list[str], Hasty()] | None,
+    "glossary": Terms | None,
+    "like": Annotated[list[list[str]], Hasty()] | None,
+}
 
 
 def with_options(*names: str) -> Any:
