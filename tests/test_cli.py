@@ -544,7 +544,7 @@ def test_tokenize_shows_every_cut_and_every_character() -> None:
     assert [line.split() for line in done.output.splitlines()] == [
         ["tokenizer", "tokens", "characters", "a", "token", "cut", "into"],
         ["characters", "7", "7", "1.0", "[|b|]|␣|a|⏎|c"],
-        ["words", "5", "7", "1.4", "<unk>|<unk>|<unk>|a|<unk>"],
+        ["small", "words", "5", "7", "1.4", "<unk>|<unk>|<unk>|a|<unk>"],
         ["bpe", "6", "7", "1.2", "<0x5B>|b|<0x5D>|␣a|<0x0A>|c"],
         ["wordpiece", "5", "7", "1.4", "<unk>|b|<unk>|a|c"],
         ["unigram", "6", "7", "1.2", "<0x5B>|b|<0x5D>|␣a|<0x0A>|c"],

@@ -334,7 +334,7 @@ REQUESTS = {
     "PredictRequest": """
         model=null; beam=null >=1.0; length_penalty=null >=-10.0 <=10.0; max_length=null >=1.0; n_best=1 >=1.0;
         only=null; pattern=null; prefix=null; glossary=null; min_confidence=null >=0.0 <=1.0;
-        order=null ['day', 'month']; strict=false; whole=false;
+        order=null ['day', 'month']; strict=false; like=null; whole=false;
         format=null ['text', 'html', 'markdown', 'srt', 'po', 'json'];
         probabilities=true; inputs; align=false
     """,

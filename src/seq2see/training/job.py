@@ -26,10 +26,11 @@ from seq2see.seq2seq import Seq2Seq
 from seq2see.storage import folder
 from seq2see.storage.trained import Trained
 from seq2see.storage.weights import weights_of
-from seq2see.training import distributed, report
+from seq2see.training import distributed
 from seq2see.training.loop import Step, Trainer
 from seq2see.training.options import LoadedModel, TrainOptions
 from seq2see.training.prepare import TrainingSetup, is_known
+from seq2see.training.schedule import is_watched
 
 
 @dataclass(frozen=True)
@@ -116,7 +117,8 @@ class TrainingJob:
         confidence, complete = self._calibrated()
         own, held, members = None, None, []
         labelled = setup.labelled[: len(trainer.validation)]
-        if labelled and report.asks_for_own(trainer):
+        ends = is_watched(trainer.config.training) and trainer.course.why != "solved" and not trainer.would_go_on
+        if labelled and ends and trainer.config.training.budget is not None:
             own, held = self._right(labelled), self._right(trainer.validation)
         if isinstance(trainer.model, Ensemble):
             members = [self._right(trainer.validation, member) for member in trainer.model.all]

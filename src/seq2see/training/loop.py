@@ -59,6 +59,7 @@ NOT_AVERAGED = 0.75  # first share of the steps, whose checkpoints are not part 
 SHARING = ("accumulate",)  # settings that may change with the number of processes
 SNAPSHOTS = 20  # weights kept while the rate of a watched training falls; the last `average` ones are averaged
 TIMED, LEAST_TIMED = 3, 1.0  # steps that are timed together before the first one, and their seconds at least
+STILL = 1.2  # times the steps after which the rate fell, beyond which the best line says that more would come
 ASIDE = 0.1  # share of a budget for lines of the table and checkpoints
 
 
@@ -464,6 +465,11 @@ class Trainer:
     def _rate(self) -> float:
         """Return the learning rate of the present step."""
         return learning_rate(self.step, self.config.training, self.config.model.d_model, self.course)
+
+    @property
+    def would_go_on(self) -> bool:
+        """Whether the budget ended a watched training that still became better."""
+        return self.course.why == "budget" and self.course.step > STILL * self.course.falls
 
     @property
     def ended(self) -> bool:

@@ -16,9 +16,7 @@ from seq2see.training.schedule import is_watched
 
 if TYPE_CHECKING:
     from seq2see.training.job import TrainingJob
-    from seq2see.training.loop import Trainer
 
-STILL = 1.2  # times the steps after which the rate fell, beyond which the best line says that more would come
 OVERFITS, POOR = 0.3, 0.2  # a gap in shares of right answers, and a score
 UNSURE = 0.05  # the width of a score's 95 % interval from which it is told
 USELESS = 0.95  # character error rate of answers that share nothing with the right ones
@@ -61,24 +59,14 @@ def interval(right: int, count: int) -> tuple[float, float]:
     return max(0.0, (middle - root) / (1 + z * z / n)), min(1.0, (middle + root) / (1 + z * z / n))
 
 
-def asks_for_own(trainer: Trainer) -> bool:
-    """Whether the end of a training is told by the answers to its own pairs: nothing more came, and not all is right."""
-    course, settings = trainer.course, trainer.config.training
-    return is_watched(settings) and settings.budget is not None and course.why != "solved" and not _goes_on(trainer)
-
-
-def _goes_on(trainer: Trainer) -> bool:
-    return trainer.course.why == "budget" and trainer.course.step > STILL * trainer.course.falls
-
-
 def outcome(job: TrainingJob) -> str:
     """Say how a watched training ended, and what would help; empty for others."""
     course, settings = job.trainer.course, job.config.training
-    if not is_watched(settings) or settings.budget is None or job.result is None:
+    if job.result is None or settings.budget is None or not is_watched(settings):
         return ""
     if course.why == "solved":
         return "Learned: every held-out pair is right."
-    if _goes_on(job.trainer):
+    if job.trainer.would_go_on:
         return f"Still learning when the budget ended: --budget {in_minutes(3 * settings.budget)} would let it go on."
     gap = 0.0 if job.result.own is None else job.result.own - (job.result.held or 0.0)
     if gap > OVERFITS:
