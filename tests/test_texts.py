@@ -28,7 +28,7 @@ from seq2see.config import REPAIRS, DecodingConfig
 from seq2see.data.cuts import cuts_of
 from seq2see.decoding.hypothesis import PAPER, Phrase
 from seq2see.documents import formats as documents
-from seq2see.documents import terms
+from seq2see.documents import markup, terms
 from seq2see.documents.kept import Read
 from seq2see.documents.runs import Sentence, TextRun
 from seq2see.documents.terms import Glossary
@@ -338,6 +338,20 @@ def test_a_document_that_cannot_be_read_is_refused_in_one_sentence(form: str, te
         documents.read(text, form)
 
 
+@pytest.mark.parametrize(("line", "opening", "found"), [
+    ("![a](b) c", "![", ("image", 7)), ("![a][b] c", "![", ("image", 7)), ("![](b) c", "![", ("image", 6)),
+    ("![a] c", "![", ("", 2)), ("![a", "![", ("", 2)), ("![a](b", "![", ("", 2)), ("![a][b)", "![", ("", 2)),
+    ("](b) c", "]", ("target", 4)), ("](b(c)d) e", "]", ("target", 8)), ("](b(c(d)e)f) g", "]", ("", 1)),
+    ("](b", "]", ("", 1)), ("][b] c", "]", ("target", 4)), ("][] c", "]", ("target", 3)), ("][b c", "]", ("", 1)),
+    ("] (b)", "]", ("", 1)), ("[^1] b", "[", ("note", 4)), ("[^] b", "[", ("", 1)), ("[^1", "[", ("", 1)),
+    ("[a](b)", "[", ("link", 1)), ("[a][b]", "[", ("link", 1)), ("[](b)", "[", ("link", 1)), ("[a] (b)", "[", ("", 1)),
+    ("[a [b](c)", "[", ("", 1)), ("[a](b) [c](d)", "[", ("link", 1)), ("[a", "[", ("", 1)),
+])  # fmt: skip
+def test_brackets_of_markdown(line: str, opening: str, found: tuple[str, int]) -> None:
+    kind, end = markup._Brackets(f"é {line}").read(2, opening)
+    assert (kind, end - 2) == found
+
+
 def test_tags_without_partners_are_named_and_stay() -> None:
     document = documents.read("<p>One </b>two <i>three</p>", "html")
     assert document.notes == ("Line 1: </b> closes nothing; it was left where it is.",)
@@ -369,6 +383,17 @@ def test_long_sentences_are_cut_and_equal_ones_are_answered_once() -> None:
     assert document.written([one.text for one in found]) == text
     assert max(map(len, asked)) <= 200
     assert asked.count("Hi.") == 1
+
+
+@pytest.mark.parametrize(("line", "after", "widest", "goes_on"), [
+    ("x" * 46, "Abc d", 50, False), ("x" * 46, "Abcd e", 50, True), ("x" * 46 + "  \n", "Abcd e", 50, True),  # no room
+    ("x" * 49, "Abcd e", 49, False),  # too narrow to be wrapped
+    ("x" * 24, "small", 90, False), ("x" * 25, "small", 90, True), ("x" * 25, "Large", 90, False),
+    ("x" * 25 + ".", "small", 90, False), ("x" * 25 + '."', "small", 90, False), ("x" * 25 + ",", ">small", 90, True),
+    ("x" * 50, "- an item", 50, False), ("x" * 50, "2. an item", 50, False), ("x" * 50, ">", 50, False),
+])  # fmt: skip
+def test_lines_go_on_where_a_page_had_no_room(line: str, after: str, widest: int, goes_on: bool) -> None:
+    assert documents._goes_on(line, after, widest) is goes_on
 
 
 def test_white_space_is_not_asked_about() -> None:
