@@ -8,7 +8,6 @@ import re
 from collections.abc import Iterable
 from functools import cache
 
-import numpy as np
 import pytest
 import torch
 
@@ -244,23 +243,6 @@ def test_no_tokens_in_a_row_occur_twice(beam: int, graphs: bool) -> None:
     assert any(len(set(itertools.pairwise(one.ids))) < len(one.ids) - 1 for one in free)
 
 
-def test_every_state_leads_to_an_end() -> None:
-    """States that lead nowhere are taken out, so that no search is caught in one."""
-    automaton = allowed.matching("a(b|c)*d", TOKENIZER)
-    reached = {int(automaton.starts[0])}
-    while True:
-        after = reached | {
-            int(to)
-            for state in reached
-            for to in automaton.states[automaton.first[state] : automaton.first[state] + automaton.count[state]]
-        }
-        if after == reached:
-            break
-        reached = after
-    assert (automaton.distance[[*reached]] < allowed.FAR).all()
-    assert isinstance(automaton.distance, np.ndarray)
-
-
 BPE = Tokenizer.bpe(["January February March the then there banana bandana"] * 50, 560)
 
 
@@ -360,10 +342,8 @@ def test_a_pattern_means_what_it_means_to_python(seed: int) -> None:
 
 #: Patterns of few characters that would need very many states, or very long to find them.
 HOSTILE = [
-    "((((a{1,50}){1,50}){1,50}){1,50})", "(((a{1,99}){1,99}){1,99})b", ".*a.{16}", "(a|b)*a(a|b){20}", "a{100000}",
-    "(a?){0,5000}", "(a{0,900}){0,900}", "(.{0,90}){0,90}", ".*(?=a).{20}b", "(?:(?=.*a.{16}).)*b",
-    "((a*)*)*b{9999}c{9999}",
-    "(?:a{1,90}|b{1,90}){90}", "(?:a?b?c?){900}a", "(.*a.{9}){9}",
+    "((((a{1,50}){1,50}){1,50}){1,50})", ".*a.{16}", "a{100000}", "(a?){0,5000}", "(.{0,90}){0,90}",
+    "(?:(?=.*a.{16}).)*b", "((a*)*)*b{9999}c{9999}",
 ]  # fmt: skip
 
 
@@ -384,11 +364,6 @@ def test_a_pattern_with_too_many_states_is_refused_while_they_are_counted(
     monkeypatch.setattr(patterns, "MOST_STEPS", 20_000)
     with pytest.raises(UserError, match="write a simpler one"):
         allowed.matching(pattern, TOKENIZER)
-
-
-def test_a_pattern_of_8_192_states_is_refused_as_it_is() -> None:
-    with pytest.raises(UserError, match="needs more than 5,000 states"):
-        allowed.matching(".*a.{12}", TOKENIZER)
 
 
 def test_honest_patterns_need_few_states() -> None:
@@ -418,8 +393,7 @@ def test_the_tokens_of_a_pattern_are_limited(monkeypatch: pytest.MonkeyPatch) ->
     "pattern",
     [
         "(a)b\\1", "(?<=a)b", "\\ba", "a^b", "(?m)^a$", "(?(1)a|b)", "(?=a(?=b))c", "a++", "(?>a)b",
-        "(" * 495 + ")" * 495,
-        "(?<!a)b", "(a", "a{2,1}", "[b-a]", "(?z)a", "a" * 1001,
+        "(" * 495 + ")" * 495, "(a", "a" * 1001,
     ],
 )  # fmt: skip
 def test_a_pattern_that_cannot_be_used_says_why(pattern: str) -> None:
@@ -437,19 +411,6 @@ def test_a_character_that_no_token_writes_is_written_in_bytes_if_it_is_named() -
     for pattern, text in (("é+", "éé"), ("[à-ü]", "ü"), ("(?i:É)", "é"), ("a€?", "a€")):
         assert runs(allowed.matching(pattern, BPE), BPE.encode(text)[1:]), pattern
     assert not runs(allowed.matching("a.", BPE), BPE.encode("a€")[1:])
-
-
-@pytest.mark.parametrize("seed", range(30))
-def test_rows_are_found_in_a_stream_wherever_they_overlap(seed: int) -> None:
-    draw = random.Random(seed)
-    rows = {tuple(draw.choices([1, 2], k=draw.randint(1, 5))) for _ in range(draw.randint(1, 4))}
-    words = allowed._Words(sorted(rows))
-    stream = tuple(draw.choices([1, 2, 3], [5, 5, 1], k=60))
-    node = 0
-    for end, token in enumerate(stream, 1):
-        node = words.after(node).get(token, 0)
-        ending = [row for row in rows if stream[:end][-len(row) :] == row]
-        assert words.whole[node] == max(ending, key=len, default=None)
 
 
 @pytest.mark.parametrize("near", [True, False])

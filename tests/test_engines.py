@@ -28,9 +28,9 @@ from seq2see.decoding import ctranslate2_engine, engines, torch_engine
 from seq2see.decoding.ctranslate2_engine import CTranslate2Engine
 from seq2see.decoding.hypothesis import with_beam
 from seq2see.errors import UserError
+from seq2see.model.transformer import Transformer
 from seq2see.storage import folder
 from seq2see.tasks.dates import all_ordinals, pairs_of
-from seq2see.tokenizers.tokenizer import Tokenizer
 
 PAIRS = pairs_of(np.random.default_rng(4).choice(all_ordinals(), 300))
 TEXTS = [source for source, _ in PAIRS]
@@ -116,70 +116,47 @@ def test_an_edited_model_answers_for_itself() -> None:
     assert model("1845-01-05") == ""
 
 
-def _scaled(model: seq2see.Seq2Seq) -> None:
-    model.transformer.output.weight.data *= 1.5
+def swap(x: torch.Tensor) -> None:
+    x[[3, 4]] = x[[4, 3]].clone()
 
 
-def _swapped(model: seq2see.Seq2Seq) -> None:
-    rows = model.transformer.output.weight.data
-    rows[[3, 4]] = rows[[4, 3]]
+EDITS: dict[str, Callable[[Transformer], object]] = {
+    "scaled": lambda network: network.output.weight.data.mul_(1.5),
+    "rows swapped": lambda network: swap(network.output.weight.data),
+    "columns swapped": lambda network: swap(network.encoder.layers[0].self_attention.w_q.weight.data.T),
+    "replaced": lambda network: setattr(network.decoder, "norm", torch.nn.Dropout(0.0)),
+    "hooked": lambda network: network.output.register_forward_hook(lambda *values: None),
+}
 
 
-def _moved(model: seq2see.Seq2Seq) -> None:
-    columns = model.transformer.encoder.layers[0].self_attention.w_q.weight.data
-    columns[:, [3, 4]] = columns[:, [4, 3]]
-
-
-def _replaced(model: seq2see.Seq2Seq) -> None:
-    model.transformer.decoder.norm = torch.nn.Dropout(0.0)
-
-
-def _hooked(model: seq2see.Seq2Seq) -> None:
-    model.transformer.output.register_forward_hook(lambda *values: None)
-
-
-@pytest.mark.parametrize("edit", [_scaled, _swapped, _moved, _replaced, _hooked])
-def test_any_edit_of_the_network_is_noticed(edit: Callable[[seq2see.Seq2Seq], None]) -> None:
+@pytest.mark.parametrize("edit", EDITS)
+def test_any_edit_of_the_network_is_noticed(edit: str) -> None:
     model = seq2see.load("dates")
-    edit(model)
+    EDITS[edit](model.transformer)
     assert model.network.engine_for(1).name == "torch, float32"
     model.network.engine = "ctranslate2"
     with pytest.raises(UserError, match="the network was edited since it was exported"):
         model.network.engine_for(1)
 
 
-def _by_trace(model: seq2see.Seq2Seq, where: Path) -> None:
-    model.trace("1845-01-05", edit={"decoder.layers.1.cross_attention.z": torch.zeros_like})
+PAIR = ("1845-01-05", "January 5, 1845")
+MUTED = {"decoder.layers.1.cross_attention.z": torch.zeros_like}
+LOOKS: dict[str, Callable[[seq2see.Seq2Seq, Path], object]] = {
+    "trace": lambda model, place: model.trace(PAIR[0], edit=MUTED),
+    "save": lambda model, place: model.save(place / "copy"),
+    "log_probabilities": lambda model, place: model.log_probabilities([PAIR]),
+    "evaluate": lambda model, place: model.evaluate([PAIR]),
+    "align": lambda model, place: model.align([PAIR]),
+    "to": lambda model, place: model.to("cpu"),
+    "many": lambda model, place: model.predict([PAIR[0]] * 3000),
+}
 
 
-def _by_saving(model: seq2see.Seq2Seq, where: Path) -> None:
-    model.save(where / "copy")
-
-
-def _by_scoring(model: seq2see.Seq2Seq, where: Path) -> None:
-    model.log_probabilities([("1845-01-05", "January 5, 1845")])
-    model.evaluate([("1845-01-05", "January 5, 1845")])
-    model.align([("1845-01-05", "January 5, 1845")])
-
-
-def _by_holding(model: seq2see.Seq2Seq, where: Path) -> None:
-    with seq2see.trace(model.transformer):
-        model("1845-01-05")
-
-
-def _by_moving(model: seq2see.Seq2Seq, where: Path) -> None:
-    assert model.to("cpu") is model
-
-
-def _by_many(model: seq2see.Seq2Seq, where: Path) -> None:
-    model.predict(["1845-01-05"] * 3000)
-
-
-@pytest.mark.parametrize("look", [_by_trace, _by_saving, _by_scoring, _by_holding, _by_moving, _by_many])
-def test_looking_at_a_model_does_not_change_it(look: Callable[[seq2see.Seq2Seq, Path], None], tmp_path: Path) -> None:
+@pytest.mark.parametrize("look", LOOKS)
+def test_looking_at_a_model_does_not_change_it(look: str, tmp_path: Path) -> None:
     model = seq2see.load("dates")
     before, weights = model.network.engine_for(1).name, [w.clone() for w in model.transformer.parameters()]
-    look(model, tmp_path)
+    LOOKS[look](model, tmp_path)
     assert model.network.engine_for(1).name == before == "ctranslate2, float32"
     assert model("1845-01-05") == "January 5, 1845"
     assert all(torch.equal(a, b) for a, b in zip(model.transformer.parameters(), weights, strict=True))
@@ -498,17 +475,6 @@ def test_threads_share_a_product_on_free_cores_only_and_workers_apart_take_all(
     assert made == [shared]
 
 
-def test_looking_letters_up_is_what_the_library_does() -> None:
-    texts = ["  two  spaces ", "a\nb\r\n", "naïve 日本 👍🏽", "<eos> is text here", ""]
-    tokenizer = Tokenizer.characters_of(texts)
-    assert tokenizer.letters is not None
-    slow = Tokenizer.characters_of(texts)
-    slow.letters = None
-    assert tokenizer.encode_batch(texts) == slow.encode_batch(texts)
-    rows = tokenizer.encode_batch(texts)
-    assert tokenizer.decode_batch(rows) == slow.decode_batch(rows) == texts
-
-
 LIKELIER = [("suppressed", (3,)), ("no_repeat", 2), ("min_length", 3), ("other_ends", (4,))]
 
 
@@ -653,13 +619,3 @@ def test_many_texts_of_a_gpu_are_answered_window_by_window(monkeypatch: pytest.M
     assert sorted(windows, key=lambda window: texts.index(window[0])) == [texts[a:b] for a, b in pairwise(places)]
     with pytest.raises(UserError, match="is of type int"):
         model.answers([*texts, 3])  # type: ignore[list-item]
-
-
-def test_those_who_want_threads_brisk_leave_the_interval_as_it_was() -> None:
-    interval, first, second = sys.getswitchinterval(), machine.brisk(), machine.brisk()
-    first.__enter__()
-    second.__enter__()
-    first.__exit__(None, None, None)
-    assert sys.getswitchinterval() == pytest.approx(machine.BRISK)
-    second.__exit__(None, None, None)
-    assert sys.getswitchinterval() == interval

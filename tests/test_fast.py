@@ -117,15 +117,6 @@ def test_our_kernel_is_for_spans_of_a_packed_batch_on_a_gpu(
     assert not fast.has_own_kernel(in_rows, drawn_mask)
 
 
-def test_attention_takes_the_body_that_is_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    for own in (False, True):
-        monkeypatch.setattr(fast, "has_own_kernel", lambda q, mask, own=own: own)
-        monkeypatch.setattr(fast, "span_attention", lambda *given: "ours")
-        monkeypatch.setattr(fast, "pytorch_attention", lambda *given: "PyTorch's")
-        x = torch.zeros(3, 4, 4)
-        assert str(fast.fast_attention(x, x, x, EVERYTHING)) == ("ours" if own else "PyTorch's")
-
-
 @pytest.mark.parametrize("mask", ["everything", "keys", "causal"])
 @pytest.mark.parametrize("shape", ["one query", "many queries"])
 def test_the_choice_is_made_while_compiling(shape: str, mask: str) -> None:

@@ -10,6 +10,7 @@ import json
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import accumulate
 
 from seq2see.documents.runs import MOST_TAGS, DocumentPart, Sentence, tagged
@@ -226,7 +227,7 @@ def messages(text: str, notes: list[str]) -> Iterator[DocumentPart]:
                 raise UserError(f"Line {number + 1:,} is {shown(line.strip())}: a line of a PO file was expected.")
             yield line
             continue
-        read = Spelled.of(one[2][1:-1], PO_ESCAPE, _po_sign, _po_escaped)
+        read = Spelled.of(one[2][1:-1], PO_ESCAPE, _po_sign, lambda text: text.translate(PO_WRITTEN))
         if one[1] is None:
             entry[last] = entry[last].with_(read)
             yield line
@@ -265,10 +266,6 @@ def _po_sign(written: str) -> str:
     if rest[0] == "x" and len(rest) > 1:
         return chr(int(rest[1:], 16))
     return PO_SIGNS.get(rest, written)
-
-
-def _po_escaped(text: str) -> str:
-    return text.translate(PO_WRITTEN)
 
 
 @dataclass(frozen=True)
@@ -348,7 +345,7 @@ def values(text: str, notes: list[str]) -> Iterator[DocumentPart]:
         place = found.end()
         if re.compile(r"\s*+:").match(text, place):  # a key
             continue
-        value = Spelled.of(found[0][1:-1], JSON_ESCAPE, _json_signs, escape)
+        value = Spelled.of(found[0][1:-1], JSON_ESCAPE, lambda written: str(json.loads(f'"{written}"')), escape)
         if re.search("[\0\ud800-\udfff]", value.text):
             left += 1
             continue
@@ -361,10 +358,6 @@ def values(text: str, notes: list[str]) -> Iterator[DocumentPart]:
         notes.append(f"{counted(left, 'string')} with half a character or a NUL stayed as written.")
 
 
-def _json_signs(written: str) -> str:
-    return str(json.loads(f'"{written}"'))
-
-
 def is_prose(value: str) -> bool:
     """Whether a string is for people: a single word is, unless it is written like an identifier."""
     if " " in value.strip():
@@ -374,20 +367,19 @@ def is_prose(value: str) -> bool:
     )
 
 
-def _markup(name: str) -> Callable[[str, list[str]], Iterator[DocumentPart]]:
-    def read_it(text: str, notes: list[str]) -> Iterator[DocumentPart]:
-        from seq2see.documents import markup
+def _marked_up(name: str, text: str, notes: list[str]) -> Iterator[DocumentPart]:
+    """Read HTML or Markdown. Other texts do without the module, which takes time to import."""
+    from seq2see.documents import markup
 
-        yield from getattr(markup, name)(text, notes)
-
-    return read_it
+    found: Iterator[DocumentPart] = getattr(markup, name)(text, notes)
+    return found
 
 
 #: How each format is read.
 FORMATS: dict[str, Callable[[str, list[str]], Iterator[DocumentPart]]] = {
     "text": plain,
-    "html": _markup("web"),
-    "markdown": _markup("markdown"),
+    "html": partial(_marked_up, "web"),
+    "markdown": partial(_marked_up, "markdown"),
     "srt": subtitles,
     "po": messages,
     "json": values,

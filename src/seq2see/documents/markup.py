@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-from seq2see.documents.runs import TAG, Builder, DocumentPart, TextRun
+from seq2see.documents.runs import TAG, Builder, DocumentPart, TextRun, kind_of
 from seq2see.errors import UserError, shown
 from seq2see.stopping import go_on
 
@@ -165,7 +165,7 @@ def web(text: str, notes: list[str]) -> Iterator[DocumentPart]:
             ended = fixed.takes(token, raw)
             if not fixed:
                 if fixed.name in CODE_INLINE or fixed.name in INLINE:
-                    builder.fixed(fixed.text())
+                    builder.add("fixed", fixed.text())
                 else:
                     yield from _flushed(builder)
                     builder = Builder(escape)
@@ -178,9 +178,9 @@ def web(text: str, notes: list[str]) -> Iterator[DocumentPart]:
         elif kind == "words":
             _add_words(builder, raw)
         elif kind in ("open", "close") and name in INLINE:
-            (builder.open if kind == "open" else builder.close)(name, raw)
+            builder.add(kind, raw, name)
         elif kind == "comment" or name in ALONE_INLINE or (kind == "alone" and name in INLINE):
-            builder.fixed(raw)
+            builder.add("fixed", raw)
         else:
             yield from _flushed(builder)
             builder = Builder(escape)
@@ -282,40 +282,40 @@ def _add_words(builder: Builder, raw: str) -> None:
     at = 0
     for found in WORDS.finditer(raw):
         if found.start() > at:
-            builder.words(raw[at : found.start()])
+            builder.add("words", raw[at : found.start()])
         at, written = found.end(), found[0]
         if found["line"]:
-            builder.line(written)
+            builder.add("break", written)
         elif found["sign"]:
             _add_sign(builder, written, written)
         elif written.startswith("&#") and len(written) > LONGEST_NUMBER:
-            builder.fixed(written)
+            builder.add("fixed", written)
         else:
             _add_sign(builder, html.unescape(written), written)
     if at < len(raw):
-        builder.words(raw[at:])
+        builder.add("words", raw[at:])
 
 
 def _add_sign(builder: Builder, text: str, raw: str) -> None:
     if text == "\xa0":
-        builder.line(raw)
+        builder.add("break", raw)
     elif not text or (unicodedata.category(text[0])[0] == "S" and text not in "<>" and text != raw):  # ©, →: not words
-        builder.fixed(raw)
+        builder.add("fixed", raw)
     elif len(text) > 1:  # a sign with letters after it, such as &copyright: kept as it is written
         if text == raw:
             _add_sign(builder, "&", "&")
-            builder.words(raw[1:])
+            builder.add("words", raw[1:])
         else:
-            builder.fixed(raw)
+            builder.add("fixed", raw)
     else:
-        builder.words(text, raw if builder.escape(text) != raw else "")
+        builder.add("words", text, raw if builder.escape(text) != raw else "")
 
 
 def _flushed(builder: Builder) -> Iterator[DocumentPart]:
     if builder.has_words:
         yield builder.run()
     else:  # only tags, of which there may be many
-        yield from builder.unchanged()
+        yield from (text for _, _, text in builder.parts)
 
 
 def _unbalanced(text: str, found: Sequence[Token]) -> list[str]:
@@ -502,32 +502,29 @@ def _line(lines: list[str], breaks: list[str]) -> TextRun:
     open_marks: list[str] = []
     for number, line in enumerate(lines):
         if number:
-            builder.line(breaks[number - 1])
+            builder.add("break", breaks[number - 1])
         at = 0
         for first, last, kind in specials(line):
             raw = line[first:last]
             is_mark = kind in ("emphasis", "strong", "strike")
             if is_mark and not _is_mark(line, first, last, raw in open_marks):
                 continue
-            builder.words(line[at:first])
+            builder.add("words", line[at:first])
             at = last
             tag = TAG.fullmatch(raw) if kind == "tag" else None
-            if is_mark:
-                if raw in open_marks:
-                    open_marks.remove(raw)
-                    builder.close(raw, raw)
-                else:
-                    open_marks.append(raw)
-                    builder.open(raw, raw)
-            elif kind == "link":
-                builder.open("[", raw)
-            elif kind == "target":
-                builder.close("[", raw)
-            elif tag is not None and not tag["rest"].endswith("/"):
-                (builder.close if tag["end"] else builder.open)(tag["name"].lower(), raw)
+            if is_mark and raw in open_marks:
+                open_marks.remove(raw)
+                builder.add("close", raw, raw)
+            elif is_mark:
+                open_marks.append(raw)
+                builder.add("open", raw, raw)
+            elif kind in ("link", "target"):
+                builder.add("open" if kind == "link" else "close", raw, "[")
+            elif tag is not None:
+                builder.add(kind_of(tag), raw, tag["name"].lower())
             else:
-                builder.fixed(raw)
-        builder.words(line[at:])
+                builder.add("fixed", raw)
+        builder.add("words", line[at:])
     return builder.run()
 
 

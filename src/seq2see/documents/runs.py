@@ -59,8 +59,8 @@ class Break:
 
 
 @dataclass(frozen=True)
-class Sentence:
-    """A unit of translation, with its tags, breaks and fixed parts; positions are relative to it."""
+class Stretch:
+    """Some text with its tags, breaks and fixed parts; positions are relative to it."""
 
     text: str
     pairs: tuple[Pair, ...] = ()
@@ -68,6 +68,16 @@ class Sentence:
     fixed: tuple[Span, ...] = ()
     escape: Escape = field(default=str, compare=False)
     spelled: tuple[Spelling, ...] = field(default=(), compare=False)
+
+    @property
+    def is_bare(self) -> bool:
+        """Whether there are only words, as in most texts."""
+        return not (self.pairs or self.breaks or self.fixed or self.spelled)
+
+
+@dataclass(frozen=True)
+class Sentence(Stretch):
+    """A unit of translation."""
 
     def read(self, repairs: tuple[Repair, ...] = REPAIRS) -> Read:
         """Return the sentence as a model with these repairs reads it."""
@@ -125,7 +135,7 @@ class Sentence:
 
         Of the tags that enclose nothing, those at its ends are in the part after the tag ``since`` and before ``until``.
         """
-        if not self.pairs and not self.breaks and not self.fixed and not self.spelled:
+        if self.is_bare:
             return Sentence(self.text[first:last], escape=self.escape)
         pairs = [
             pair
@@ -177,23 +187,13 @@ def _from(found: Sequence[T], first: int, last: int, place: Callable[[T], int]) 
 
 
 @dataclass(frozen=True)
-class TextRun:
+class TextRun(Stretch):
     """A stretch of text in which sentences are found."""
-
-    text: str
-    pairs: tuple[Pair, ...] = ()
-    breaks: tuple[Break, ...] = ()
-    fixed: tuple[Span, ...] = ()
-    escape: Escape = str
-    spelled: tuple[Spelling, ...] = ()
 
     def parts(self) -> Iterator[str | Sentence]:
         """Split the run into sentences and the text between them."""
         text = _covered(self.text, self.fixed)
         spans = sentences.around_quotes(text, sentences.split(text))
-        if not self.pairs and not self.breaks and not self.fixed and not self.spelled:
-            yield from self._plain_parts(spans)
-            return
         inside: set[int] = set()
         around: list[tuple[int, int]] = []  # the open pairs: where they close, and their numbers
         for number, pair in sorted(enumerate(self.pairs), key=lambda one: one[1].opened):
@@ -210,14 +210,7 @@ class TextRun:
             around.append((pair.closed, number))
         # A tag outside of sentences stays in its place; a tag across sentences opens and closes in each.
         marks = _tags((number, pair) for number, pair in enumerate(self.pairs) if number not in inside)
-        kept = Sentence(
-            self.text,
-            tuple(self.pairs[number] for number in sorted(inside)),
-            self.breaks,
-            self.fixed,
-            self.escape,
-            self.spelled,
-        )
+        kept = Sentence(**{**vars(self), "pairs": tuple(self.pairs[number] for number in sorted(inside))})
         at, done = 0, 0  # of the text, and of the marks
         for first, last in [*spans, (len(self.text), len(self.text))]:
             end = bisect_right(marks, first, done, key=itemgetter(0))
@@ -236,17 +229,11 @@ class TextRun:
                 yield kept.part(start, last, since)
             at = last
 
-    def _plain_parts(self, spans: Sequence[Span]) -> Iterator[str | Sentence]:
-        """Split a run that has only words, as most texts do."""
-        at = 0
-        for first, last in spans:
-            yield self.escape(self.text[at:first])
-            yield Sentence(self.text[first:last], escape=self.escape)
-            at = last
-        yield self.escape(self.text[at:])
-
     def _gap(self, first: int, last: int, marks: Sequence[Tag]) -> Iterator[str]:
         """Yield the parts between two sentences: white space, breaks and tags."""
+        if self.is_bare:
+            yield self.escape(self.text[first:last])
+            return
         instead = {one.place: (one.place + 1, one.text) for one in _from(self.breaks, first, last, _place)}
         instead |= {a: (b, text) for a, b, text in _from(self.spelled, first, last, itemgetter(0))}
         remaining = deque(marks)
@@ -264,7 +251,7 @@ class TextRun:
         ``raw`` returns a part of the document; the run begins at ``at``.
         """
         marks = _tags(enumerate(self.pairs))
-        marks += [(one.place, 1, 0, number, "break", "") for number, one in enumerate(self.breaks)]
+        marks += [(one.place, 1, 0, number, "break", one.text) for number, one in enumerate(self.breaks)]
         pairs, breaks = list(self.pairs), list(self.breaks)
         spelled, place = list[Spelling](), 0
 
@@ -276,16 +263,14 @@ class TextRun:
                     spelled.append((place, place + 1, written))
                 place, at = place + 1, at + 1
 
-        for first, length, _, number, kind, _ in sorted(marks, key=itemgetter(0, 1, 2)):
+        for first, length, _, number, kind, text in sorted(marks, key=itemgetter(0, 1, 2)):
             words(first)
+            end = at + len(text)
             if kind == "break":
-                end = at + len(breaks[number].text)
                 breaks[number] = replace(breaks[number], text=raw(at, end))
             elif kind == "open":
-                end = at + len(pairs[number].open)
                 pairs[number] = replace(pairs[number], open=raw(at, end))
             else:
-                end = at + len(pairs[number].close)
                 pairs[number] = replace(pairs[number], close=raw(at, end))
             place, at = first + length, end
         words(len(self.text))
@@ -450,29 +435,12 @@ class Builder:
         """Whether there are any words."""
         return any(kind == "words" for kind, _, _ in self.parts)
 
-    def unchanged(self) -> Iterator[str]:
-        """Yield the parts unchanged; none of them are words."""
-        return (text for _, _, text in self.parts)
+    def add(self, kind: str, text: str, name: str = "") -> None:
+        """Add words, a fixed part, a tag to open or close, or a break: a line end, which is a space between words.
 
-    def words(self, text: str, raw: str = "") -> None:
-        """Add words; ``raw`` is how the document writes them, if not as ``escape`` does."""
-        self.parts.append(("words", raw, text))
-
-    def fixed(self, text: str) -> None:
-        """Add a fixed part of a sentence."""
-        self.parts.append(("fixed", "", text))
-
-    def open(self, name: str, text: str) -> None:
-        """Add a tag."""
-        self.parts.append(("open", name, text))
-
-    def close(self, name: str, text: str) -> None:
-        """Add an end tag."""
-        self.parts.append(("close", name, text))
-
-    def line(self, text: str) -> None:
-        """Add a line end, which is a space between words."""
-        self.parts.append(("break", "", text))
+        ``name`` is that of a tag, or how the document writes words, if not as ``escape`` does.
+        """
+        self.parts.append((kind, name, text))
 
     def run(self) -> TextRun:
         """Return the run."""
@@ -520,6 +488,11 @@ class Builder:
         return found
 
 
+def kind_of(tag: re.Match[str]) -> str:
+    """Return what a tag does in a run."""
+    return "fixed" if tag["rest"].endswith("/") else "close" if tag["end"] else "open"
+
+
 def tagged(lines: Sequence[str], breaks: Sequence[str] = ()) -> TextRun:
     """Read some lines with tags among their words, and the text between the lines."""
     if len(lines) == 1 and not TAG.search(lines[0]):
@@ -527,14 +500,11 @@ def tagged(lines: Sequence[str], breaks: Sequence[str] = ()) -> TextRun:
     builder = Builder()
     for line, before in zip(lines, ["", *breaks], strict=True):
         if before:
-            builder.line(before)
+            builder.add("break", before)
         at = 0
         for tag in TAG.finditer(line):
-            builder.words(line[at : tag.start()])
-            if tag["rest"].endswith("/"):
-                builder.fixed(tag[0])
-            else:
-                (builder.close if tag["end"] else builder.open)(tag["name"].lower(), tag[0])
+            builder.add("words", line[at : tag.start()])
+            builder.add(kind_of(tag), tag[0], tag["name"].lower())
             at = tag.end()
-        builder.words(line[at:])
+        builder.add("words", line[at:])
     return builder.run()

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import suppress
 
 import torch
 from torch import Tensor
@@ -30,6 +31,10 @@ def preload(config: ModelConfig, smoothing: float, pad: int, dtype: torch.dtype,
 def _build(config: ModelConfig, smoothing: float, pad: int, dtype: torch.dtype, device: torch.device) -> None:
     if not HAS_TRITON or device.type != "cuda":
         return
+    with suppress(Exception):  # a failure, here or below, is reported by the step
+        import triton
+
+        triton.runtime.driver.active.get_current_device()  # before many threads ask for it
     calls = calls_of(config, smoothing, pad, dtype, device)
 
     def build(call: Callable[[], object]) -> None:
@@ -37,15 +42,7 @@ def _build(config: ModelConfig, smoothing: float, pad: int, dtype: torch.dtype, 
             call()
 
     with ThreadPoolExecutor(len(calls)) as pool:
-        wait([pool.submit(build, _begin)])
-        wait([pool.submit(build, call) for call in calls])  # a failure here is reported by the step
-
-
-def _begin() -> None:
-    """Initialise Triton before many threads use it."""
-    import triton
-
-    triton.runtime.driver.active.get_current_device()
+        wait([pool.submit(build, call) for call in calls])
 
 
 def calls_of(
@@ -58,8 +55,8 @@ def calls_of(
     assert config.d_v is not None
     H, K, V = config.heads, config.d_k, config.d_v
 
-    def rows(width: int, kind: torch.dtype = dtype) -> Tensor:
-        return torch.zeros(ROWS, width, dtype=kind, device=device)
+    def rows(width: int) -> Tensor:
+        return torch.zeros(ROWS, width, dtype=dtype, device=device)
 
     def heads() -> list[Tensor]:
         """Return q, k and v, or their gradients, side by side as a product gives them."""
@@ -77,30 +74,21 @@ def calls_of(
     ]
     if config.d_model <= SMALL:
         return calls
-    return [*calls, *_of_wide(config, smoothing, pad, rows)]
-
-
-def _of_wide(
-    config: ModelConfig, smoothing: float, pad: int, rows: Callable[..., Tensor]
-) -> list[Callable[[], object]]:
-    """Return the calls for the kernels that only wide models have: the loss, relu, Add & Norm."""
+    # The kernels that only wide models have: the loss, relu, Add & Norm.
     from seq2see.kernels import add_norm, loss, relu_gradient
 
-    D = config.d_model
-    logits, right = rows(config.target_vocabulary), rows(1, torch.int64)[:, 0].contiguous()
-    each = rows(1, torch.float32)[:, 0].contiguous()
-    calls: list[Callable[[], object]] = [
+    x, hidden, logits = rows(config.d_model), rows(config.d_ff), rows(config.target_vocabulary)
+    each, right = torch.zeros(ROWS, device=device), torch.zeros(ROWS, dtype=torch.int64, device=device)
+    weight, bias = x[:2]
+    calls += [
         lambda: loss.losses(logits, right, pad, smoothing),
         lambda: loss.gradient(logits, right, each, each, pad, smoothing),
     ]
     if config.activation == "relu":
-        hidden = rows(config.d_ff)
         calls.append(lambda: relu_gradient.masked(hidden, hidden))
     if config.norm == "post":
-        x, (weight, bias) = rows(D), rows(D)[:2]
-        seed = rows(1, torch.int64)[0]
         calls += [
-            lambda: add_norm.normed(x, x, weight, bias, seed, config.dropout, 1e-5),
-            lambda: add_norm.backward(x, x, each, each, seed, weight, config.dropout),
+            lambda: add_norm.normed(x, x, weight, bias, right[:1], config.dropout, 1e-5),
+            lambda: add_norm.backward(x, x, each, each, right[:1], weight, config.dropout),
         ]
     return calls
