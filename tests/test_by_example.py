@@ -100,6 +100,8 @@ def test_what_does_not_fit_together_is_refused(folder: Path) -> None:
     with pytest.raises(UserError, match="`like` does not apply to a document"):
         seq2see.Options(like=SMALL, format="html")
     model = seq2see.like(SMALL, str(folder))
+    with pytest.raises(InputError, match="give shorter ones"):
+        model("b" * 1500)
     long, good = model.answers(["b" * 1500, "ba"])
     assert str(long.error).endswith("but this model reads at most 1,496: give shorter ones.")
     assert good.output == "b"
@@ -284,7 +286,7 @@ def test_the_server_answers_by_examples(client: TestClient) -> None:
         ({"inputs": "ba", "like": [["a"]]}, "Example 1 is ['a']"),
         ({"inputs": "ba", "like": ["ab"]}, "like.0: Input should be a valid list"),
         ({"inputs": "1845-01-05", "model": "dates", "like": [["a", "b"]]}, "the task of this model is dates"),
-        ({"inputs": "ba", "like": [["a", "b"]] * 11_000}, "at most"),
+        ({"inputs": "ba", "like": [[str(n), "b"] for n in range(11_000)]}, "at most"),
     ):
         answer = client.post("/api/predict", json=body)
         assert answer.status_code == 422

@@ -195,3 +195,36 @@ def test_orders_are_different_ones() -> None:
     pairs = [("a", "1"), ("b", "2"), ("c", "3")]
     assert answers.orders_of(pairs, 3) == [pairs, pairs[::-1], [*pairs[1:], pairs[0]]]
     assert len(answers.orders_of(pairs[:1], 3)) == 1
+
+
+def test_no_question_asks_what_no_example_shows() -> None:
+    """A word of a made-up table, a letter of a made-up alphabet, a branch of a condition: some example has it."""
+    pairs = [("x a", "1"), ("y a", "1"), ("z b", "2")]
+
+    def made(q: Random) -> None:
+        """Make nothing."""
+
+    rules.NEEDS[made] = lambda pair: {pair[0][-1]}
+    assert [world._answerable(made, pairs, at) for at in (0, 1, 2)] == [0, 1, 0]
+    assert world._answerable(made, [pairs[0], pairs[2]], 0) == -1
+    del rules.NEEDS[made]
+    assert world._answerable(made, pairs, 2) == 2
+    r, checked = Random("needs"), 0
+    for _ in range(400):
+        make = rules.condition(r)
+        needs = rules.NEEDS.get(make)
+        some = world.pairs_of(make, r, 4)
+        if some and needs and (at := world._answerable(make, some, 1)) >= 0:
+            assert needs(some[at]) <= set().union(*[needs(pair) for n, pair in enumerate(some) if n != at])
+            checked += 1
+    assert checked > 100
+
+
+def test_expressions_are_right() -> None:
+    r = Random("sums")
+    for _ in range(50):
+        make = rules.expression(r)
+        for _ in range(10):
+            text, value = make(r) or ("", "")
+            plain = text.partition("=")[0].replace("×", "*").replace("÷", "/")
+            assert float(eval(plain)) == float(value)

@@ -133,11 +133,11 @@ def name(r: Random) -> Field:
         title = pick(q, titles) if random() < titled else ""
         return title, first, middle, last, pick(q, SUFFIXES) if random() < suffixed else ""
 
-    mixed = r.random() < 0.08  # rows in both orders
+    mixed = r.random() < 0.22  # rows in both orders
 
     def show(v: tuple[str, str, str, str, str]) -> str:
         title, first, middle, last, suffix = v
-        if order == "l,f" or (mixed and len(last) % 2):
+        if order == "l,f" or (mixed and (len(first) + len(last)) % 2):
             whole = f"{last}, {title + ' ' if title else ''}{first}{' ' + middle if middle else ''}"
         elif order == "lf":
             whole = f"{last} {first}{' ' + middle if middle else ''}"
@@ -251,7 +251,7 @@ def date_form(r: Random) -> Callable[[Day], str]:
 
 def day(r: Random) -> Field:
     """A date, in one form or in several."""
-    forms = [date_form(r) for _ in range(pick(r, (1, 1, 1, 1, 1, 1, 2, 3)))]
+    forms = [date_form(r) for _ in range(pick(r, (1, 1, 1, 1, 1, 2, 3, 4)))]
     low, high = pick(r, ((1950, 2030), (1950, 2030), (2000, 2030), (1700, 2100), (2015, 2026)))
 
     def draw(q: Random) -> tuple[Day, int]:
@@ -472,7 +472,14 @@ def decimal_form(r: Random, places: int) -> Callable[[int], str]:
 def decimal(r: Random) -> Field:
     """A number with decimals, money or a measure."""
     places, length, negative = pick(r, (1, 2, 2, 2, 3, 4)), pick(r, (1, 2, 3, 4, 5, 6)), r.random() < 0.15
-    form = decimal_form(r, places)
+    form, mixed = decimal_form(r, places), r.random() < 0.12
+
+    def shown(n: int) -> str:
+        """Write some rows without zeros at the end, or as powers of ten, if the rows are mixed."""
+        if not mixed or n % 3 == 0:
+            return form(n)
+        plain = fixed(n, places)
+        return (plain.rstrip("0").rstrip(".") if "." in plain else plain) if n % 3 == 1 else f"{n / 10**places:.3E}"
 
     def draw(q: Random) -> int:
         n = between(q, 1, 10 ** (between(q, 1, length) + places) - 1)
@@ -495,14 +502,19 @@ def decimal(r: Random) -> Field:
             return lambda n: f"({fixed(-n, places)})" if n < 0 else fixed(n, places)
         if x < 0.91:
             return lambda n: fixed(n, max(0, places - 2)) + "%"
-        if x < 0.95:
+        if x < 0.925:  # some figures
+            figures = between(r, 1, 4)
+            return lambda n: f"{n / 10**places:.{figures}g}".replace("e+0", "E+0").replace("e-0", "E-0")
+        if x < 0.955:
             marks = pick(r, (("-", "+"), ("debit", "credit"), ("minus", "plus"), ("loss", "gain")))
             return lambda n: marks[n >= 0]
         k = pick(r, (0, 1, 2, 2, 3))
-        e = pick(r, ("E", "e", "e+"))
-        return lambda n: f"{n / 10**places:.{k}e}".replace("e+0", e).replace("e+", e)
+        e = pick(r, ("E", "e", "E", "E+", "e+"))
+        return lambda n: (
+            f"{n / 10**places:.{k}e}".replace("e+0", e).replace("e+", e).replace("e-0", e.rstrip("+") + "-")
+        )
 
-    return Field("decimal", draw, form, view)
+    return Field("decimal", draw, shown, view)
 
 
 # --- codes, addresses of all kinds -------------------------------------------------------------------------------------
@@ -690,16 +702,23 @@ def address(r: Random) -> Field:
     """A postal address."""
     unit, sep, last = pick(r, (0, 0, 0.4)), pick(r, (", ", ", ", " ", "; ")), pick(r, ("zip", "zip", "", "country"))
     states = [*w.STATES.values()] if r.random() < 0.7 else [*w.STATES]
-    glued = r.random() < 0.5
+    glued, mixed = (
+        r.random() < 0.5,
+        r.random() < 0.35,
+    )  # rows with other signs, with and without a street type or an end
 
     def draw(q: Random) -> tuple[str, str, str, str, str, str]:
         street = f"{w.capitalised(q)} {pick(q, STREETS)}"
         apartment = f"{pick(q, ('Apt', 'Suite', 'Room', 'Unit', '#'))} {digits(q, 1, 3)}" if q.random() < unit else ""
         end = digits(q, 5, 5) if last == "zip" else pick(q, w.COUNTRIES) if last else ""
+        if mixed and q.random() < 0.3:
+            end = ""
+        if mixed and q.random() < 0.3:
+            street = f"{w.capitalised(q)} {street}"
         return digits(q, 1, 4), street, apartment, w.city(q), pick(q, states), end
 
     def show(v: tuple[str, str, str, str, str, str]) -> str:
-        head = f"{v[0]} {v[1]}" + (f" {v[2]}" if v[2] else "")
+        head = f"{v[0]} {v[1]}" + (f"{', ' if mixed and len(v[1]) % 2 else ' '}{v[2]}" if v[2] else "")
         tail = f"{v[4]} {v[5]}".strip() if glued else sep.join([part for part in v[4:] if part])
         return sep.join((head, v[3], tail))
 

@@ -6,6 +6,7 @@ import re
 import unicodedata
 from collections.abc import Callable, Sequence
 from random import Random
+from weakref import WeakKeyDictionary
 
 from shipped.examples import fields as f
 from shipped.examples import words as w
@@ -14,6 +15,9 @@ from shipped.examples.words import between, digits, pick, some_of, weighted
 Pair = tuple[str, str]
 Maker = Callable[[Random], Pair | None]
 Text = Callable[[str], str | None]
+
+#: What of a pair its rule does not tell, such as a word of a table: of a question, some example must show it.
+NEEDS: WeakKeyDictionary[Maker, Callable[[Pair], set[str]]] = WeakKeyDictionary()
 
 # --- records: parts of known kinds, and what is wanted of them ------------------------------------------------------
 
@@ -373,6 +377,8 @@ LABELS = (
 def condition(r: Random) -> Maker:
     """A question decides between two programs, or between two labels."""
     draw = input_of(r)
+    if r.random() < 0.2:
+        return belongs(r)
     if r.random() < 0.6:  # two forms of rows
         one, two = draw, input_of(r)
         draw = lambda q: one(q) if q.random() < 0.5 else two(q)
@@ -393,6 +399,30 @@ def condition(r: Random) -> Maker:
         t = yes(s) if ask(s) else no(s)
         return None if t is None else (s, t)
 
+    NEEDS[make] = lambda pair: {str(ask(pair[0]))}
+    return make
+
+
+def belongs(r: Random) -> Maker:
+    """Whether a row is of a kind: the others are of another kind, or have a sign too many or too few."""
+    kind, other, names = f.KIND(r)(r), f.KIND(r)(r), pick(r, LABELS)
+    spoilt = r.random() < 0.5
+
+    def make(q: Random) -> Pair | None:
+        s = kind.show(kind.draw(q))
+        if q.random() < 0.5:
+            return s, names[0]
+        places = [n for n, c in enumerate(s) if not c.isalnum()]
+        if not spoilt:
+            s = other.show(other.draw(q))
+        elif not places:
+            return None
+        else:
+            n = pick(q, places)
+            s = s[:n] + s[n] * (2 if q.random() < 0.5 else 0) + s[n + 1 :]
+        return s, names[1]
+
+    NEEDS[make] = lambda pair: {pair[1]}
     return make
 
 
@@ -401,6 +431,7 @@ def condition(r: Random) -> Maker:
 
 def lookup(r: Random) -> Maker:
     """A word stands for another: one that the examples show, or one that people know."""
+    known = True
     if r.random() < 0.6:
         table = pick(r, w.TABLES)
         if r.random() < 0.3:
@@ -408,9 +439,12 @@ def lookup(r: Random) -> Maker:
     else:
         speak, other = w.speech(r), w.speech(r)
         table = {speak(r): other(r) if r.random() < 0.9 else digits(r, 1, 3) for _ in range(between(r, 2, 4))}
+        known = False
     keys, how = [*table], f.cased(r)
     x, rest, sep = r.random(), f.KIND(r)(r), pick(r, SEPARATORS)
     joint, view = pick(r, JOINTS), rest.view(r)
+    if not known:  # a word alone, which no example shows, has no answer
+        x = 0.4 + 0.6 * x
 
     def make(q: Random) -> Pair | None:
         key = keys[int(q.random() * len(keys))]
@@ -425,6 +459,8 @@ def lookup(r: Random) -> Maker:
         t = view(v)
         return None if t is None else (f"{key}{sep}{shown}", f"{how(table[key])}{joint}{t}")
 
+    if not known:
+        NEEDS[make] = lambda pair: {key for key in keys if pair[0].startswith(key) or pair[0].endswith(key)}
     return make
 
 
@@ -456,7 +492,7 @@ def written(n: int, places: int, form: int, k: int) -> str:
 
 def linear(r: Random) -> Maker:
     """A number times something plus something: units, currencies, taxes."""
-    x, form, k, decimals = r.random(), pick(r, (0, 1, 1, 2)), between(r, 0, 3), pick(r, (0, 0, 0, 1, 2))
+    x, form, k, decimals = r.random(), pick(r, (0, 1, 1, 2)), between(r, 0, 3), pick(r, (0, 0, 0, 0, 0, 1, 2))
     before, unit, after, other, offset = "", "", "", "", 0
     if x < 0.45:
         unit, other, factor, places = pick(r, UNITS)
@@ -477,10 +513,14 @@ def linear(r: Random) -> Maker:
         factor, places = between(r, 1, 999), pick(r, (1, 2, 2, 3))
         if r.random() < 0.6:
             before, after = pick(r, (("$", "€"), ("€", "$"), ("£", "€"), ("USD ", "EUR "), ("", "")))
-    high = 10 ** pick(r, (1, 2, 2, 3)) - 1
+    # Small numbers first: a product of three figures is learned long after those of one.
+    high = pick(r, (9, 9, 12, 12, 20, 20, 50, 99, 99, 999))
+    round_ones = r.random() < 0.3
 
     def make(q: Random) -> Pair | None:
         n = between(q, 1, high * 10**decimals)
+        if round_ones and q.random() < 0.6:
+            n = pick(q, (1, 2, 3, 5, 10, 15, 20, 25, 50, 100)) * 10**decimals
         y = n * factor + offset * 10 ** (
             decimals if x >= 0.53 else max(0, decimals + places - 1 if factor == 18 else decimals)
         )
@@ -494,7 +534,7 @@ def linear(r: Random) -> Maker:
 def arithmetic(r: Random) -> Maker:
     """Two or three numbers, and their sum, product, difference, mean, share or order."""
     high, sep = (
-        10 ** pick(r, (1, 1, 2, 2, 3)),
+        pick(r, (9, 9, 12, 20, 20, 50, 99, 99, 999)),
         pick(r, (" | ", ", ", " + ", " ", "-", "/", " x ", ":", "+", "*", " - ")),
     )
     how: Callable[[int, int], str | None] = pick(
@@ -512,6 +552,27 @@ def arithmetic(r: Random) -> Maker:
         a, b = between(q, 0, high), between(q, 0, high)
         y = how(a, b)
         return None if y is None else (f"{a}{sep}{b}", y)
+
+    return make
+
+
+def expression(r: Random) -> Maker:
+    """A sum, difference, product or share that the row itself names."""
+    high, gap, signs = pick(r, (9, 9, 20, 50)), pick(r, ("", "", " ")), pick(r, ("+-", "+-*", "+-*/", "+-×÷"))
+    braces, tail = r.random() < 0.3, pick(r, ("", "", "", "=", " = ?"))
+
+    def make(q: Random) -> Pair | None:
+        a, b, c = (between(q, 1, high) for _ in range(3))
+        sign = pick(q, signs)
+        if sign in "*×":
+            b = between(q, 1, 9)
+        if sign in "/÷":
+            a *= b
+        y = a + b if sign == "+" else a - b if sign == "-" else a * b if sign in "*×" else a // b
+        text = f"{a}{gap}{sign}{gap}{b}"
+        if braces and q.random() < 0.5:
+            text, y = f"({text}){gap}+{gap}{c}", y + c
+        return text + tail, str(y)
 
     return make
 
@@ -668,6 +729,7 @@ def letters(r: Random) -> Maker:
             s = some_of(q, few, 2, 8)
             return s, "".join([table[c] for c in s])
 
+        NEEDS[shown] = lambda pair: set(pair[0])
         return shown
     if x < 0.76:
         return lambda q: (s := speak(q), "".join([LEET.get(c, c) for c in s]))
@@ -682,12 +744,12 @@ def letters(r: Random) -> Maker:
 
 
 FAMILIES: tuple[tuple[float, str, Callable[[Random], Maker]], ...] = (
-    (0.46, "fields", fields),
+    (0.44, "fields", fields),
     (0.25, "text", text),
     (0.09, "condition", condition),
     (0.06, "lookup", lookup),
-    (0.045, "linear", linear),
-    (0.02, "arithmetic", arithmetic),
+    (0.055, "linear", linear),
+    (0.03, "arithmetic", lambda r: expression(r) if r.random() < 0.3 else arithmetic(r)),
     (0.015, "scales", scales),
     (0.03, "morphology", morphology),
     (0.03, "letters", letters),

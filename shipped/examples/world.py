@@ -15,7 +15,7 @@ from tokenizers import models, processors
 
 from seq2see.answering import examples
 from seq2see.tokenizers.tokenizer import BYTES_TO_TEXT, EVERY_CHARACTER, Tokenizer
-from shipped.examples.rules import FAMILIES, Maker, Pair
+from shipped.examples.rules import FAMILIES, NEEDS, Maker, Pair
 from shipped.examples.words import pick, weighted
 
 #: The tokens: padding, begin, end, unknown, then those between input and output, before the next example and before the
@@ -114,6 +114,17 @@ def is_dull(pairs: Sequence[Pair]) -> bool:
     return all(b == first for _, b in pairs) or all(a == b for a, b in pairs)
 
 
+def _answerable(make: Maker, pairs: Sequence[Pair], at: int) -> int:
+    """Return the pair from ``at`` on whose question the others answer, or −1 if there is none."""
+    if (needs := NEEDS.get(make)) is None:
+        return at
+    needed = [needs(pair) for pair in pairs]
+    for n in (*range(at, len(pairs)), *range(at)):
+        if needed[n] <= set().union(*needed[:n], *needed[n + 1 :]):
+            return n
+    return -1
+
+
 def task(r: Random) -> Task:
     """Draw a task."""
     while True:
@@ -122,7 +133,9 @@ def task(r: Random) -> Task:
         pairs = pairs_of(make, r, pick(r, COUNTS) + 1)
         if pairs is None or (is_dull(pairs) and r.random() < 0.97):
             continue
-        at = int(r.random() * len(pairs))
+        at = _answerable(make, pairs, int(r.random() * len(pairs)))
+        if at < 0:
+            continue
         question, answer = pairs.pop(at)
         if len(pairs) >= 6 and r.random() < WRONG:
             spoilt = int(r.random() * len(pairs))
