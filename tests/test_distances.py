@@ -182,10 +182,12 @@ def test_ctranslate2_turns_queries_and_keys_as_ours(tmp_path: Path) -> None:
     assert parity.same_tokens == parity.tokens > parity.inputs
     assert 0 < parity.largest_difference < 1e-4
     theirs, ours = (Seq2Seq.load(tmp_path / "m", engine=engine) for engine in ("ctranslate2", "torch"))
-    texts = ["abcd", "q", "xyz" * 20]  # of several lengths, in one batch
-    for one, other in zip(theirs.answers(texts), ours.answers(texts), strict=True):
-        assert one.ids == other.ids
-        assert one.log_probability == pytest.approx(other.log_probability, abs=1e-4)
+    for texts in (["abcd", "q", "xyz"], ["abcd", "q", "xyz" * 30]):  # of several lengths, in one batch; also long ones
+        for one, other in zip(theirs.answers(texts), ours.answers(texts), strict=True):
+            assert one.ids == other.ids
+            assert one.log_probability == pytest.approx(other.log_probability, abs=1e-4)
+            for token, its in zip(one.tokens, other.tokens, strict=True):
+                assert token.probability == pytest.approx(its.probability, abs=1e-4)
 
 
 @BOTH

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
 import ctranslate2
-import numpy as np
 
 from seq2see import machine
 from seq2see.config import DecodingConfig, ModelConfig
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
 BATCH = 256  # most inputs of a worker at a time
 #: A worker gets fewer long inputs, so many tokens at a time: what it computes of them stays in the processor's cache.
 LONG, TOKENS = 64, 4096
-FEW = 1024  # target tokens up to which all their logits are cheaper than a second pass for the probabilities
+FEW = 1024  # target tokens up to which all their logits are cheaper than a second pass over long inputs
 EACH = 8  # inputs per worker from which several workers of one thread are faster than one of several threads
 
 #: Without a length penalty CTranslate2 keeps only the likeliest finished answers, which are the short ones. With this one
@@ -181,7 +180,7 @@ class CTranslate2Engine:
         assert n_best == 1, "the lower ranks may differ from ours: Network.engine_for takes torch for them"
         forced = rules.min_length or rules.forced_end or self.special.forced
         is_plain = rules.beam == 1 and not (rules.suppressed or rules.no_repeat or forced)
-        if is_plain and len(self.target_tokens) <= FEW:
+        if is_plain and len(self.target_tokens) <= FEW and max(map(len, sources)) > LONG:
             return self._with_logits(sources, rules)
         rows = self.ids(sources, rules, allowed)
         return [
@@ -191,6 +190,8 @@ class CTranslate2Engine:
 
     def _with_logits(self, sources: Sequence[Sequence[int]], rules: DecodingConfig) -> list[list[Hypothesis]]:
         """Search greedily, and read the log-probabilities off the logits of the same pass."""
+        import numpy as np  # short inputs are answered without it, for a fast start
+
         limits = [rules.limit(len(source), self.max_length) for source in sources]
         logits: list[Any] = []
         rows = self._translate(self._named(sources), max(limits), rules, logits=logits)
