@@ -181,7 +181,7 @@ def test_line_ends_and_tags_of_a_string_are_written_as_they_were() -> None:
     text = json.dumps(
         {
             "wrapped": "\n".join(lines),
-            "tab": "One.\tTwo.",
+            "tab": "One dog.\tTwo dogs.",
             "tags": 'See <a href="x">this <i class="y">word</i></a> now.',
         }
     )
