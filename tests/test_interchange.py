@@ -506,7 +506,7 @@ def test_pytorch_files_and_shards_are_read_too(tmp_path: Path) -> None:
     assert all(torch.equal(a[name], b[name]) for name in a)
 
 
-@pytest.mark.parametrize("cut", [1, 40])
+@pytest.mark.parametrize("cut", [1, 40, 75])
 def test_a_damaged_ctranslate2_file_is_refused(cut: int, tmp_path: Path) -> None:
     theirs = Path(shutil.copytree(folder.find("dates") / "ctranslate2", tmp_path / "theirs"))
     data = (theirs / "model.bin").read_bytes()

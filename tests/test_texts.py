@@ -178,7 +178,13 @@ def test_line_ends_and_tags_of_a_string_are_written_as_they_were() -> None:
         "The next line has as many letters as that one, and a",
         "third one ends it.",
     ]
-    text = json.dumps({"wrapped": "\n".join(lines), "tags": 'See <a href="x">this <i class="y">word</i></a> now.'})
+    text = json.dumps(
+        {
+            "wrapped": "\n".join(lines),
+            "tab": "One dog.\tTwo dogs.",
+            "tags": 'See <a href="x">this <i class="y">word</i></a> now.',
+        }
+    )
     (run,) = [part for part in documents.values(text, []) if isinstance(part, TextRun) and part.breaks]
     assert [one.text for one in run.breaks] == [r"\n"] * 2
     assert through(text, "json", lambda read: read) == text
@@ -214,7 +220,8 @@ def test_only_the_words_change(form: str) -> None:
     assert through(source, form, swapped) == expected
 
 
-def test_tags_follow_their_words() -> None:
+@pytest.mark.parametrize("form", ["html", "markdown", "text"])
+def test_tags_follow_their_words(form: str) -> None:
     """The words change places: a pair goes around those that come from the words it was around."""
 
     def backwards(read: str) -> str:
@@ -229,7 +236,7 @@ def test_tags_follow_their_words() -> None:
             found.append([*zip(mine, reversed(theirs), strict=True)])
         return found
 
-    document = documents.read("<p>The <b>very <i>red</i></b> car {x} went.", "html")
+    document = documents.read("The <b>very <i>red</i></b> car {x} went.", form)
     (one,) = translate(document.sentences, Means(made.replies, links, made.fits, made.target), RULES)
     assert one.text == "went {x} car <b><i>red</i> very</b> The."
 
