@@ -66,7 +66,7 @@ def dates_10000(rounds: int, count: int = 10_000) -> Line:
         return tokens.decode_batch(cut)
 
     ours = load("dates")
-    contestants: dict[str, Callable[[], list[str]]] = {
+    contestants: dict[str, Callable[[], Sequence[str | None]]] = {
         "seq2see": lambda: ours.predict(texts),
         "seq2see, torch": lambda: model.predict(texts),
         "nn.Transformer, plain loop": through_plain,

@@ -15,7 +15,7 @@ from typer.testing import CliRunner, Result
 import seq2see
 import tiny_examples
 from seq2see.answering import examples
-from seq2see.answering.by_example import Like, fill
+from seq2see.by_example import Like, fill
 from seq2see.cli import app
 from seq2see.errors import InputError, UserError
 from seq2see.serve.app import create_app

@@ -12,7 +12,7 @@ from torch import Tensor
 import documents
 import seq2see
 from seq2see.config import PRESETS, ModelConfig
-from seq2see.data.cuts import cuts_of, tokenizers_of
+from seq2see.data.cuts import cuts_of
 from seq2see.data.recipe import Facts, choose, config_of
 from seq2see.decoding.readers import padded
 from seq2see.inspection.tables import tables_of
@@ -383,8 +383,9 @@ def test_003_662979dacec68ce4_valid_lens_of_hi_is_3() -> None:
 
 def test_003_662979dacec68ce4_two_separate_dictionaries() -> None:
     pairs = [("go .", "va !"), ("hi .", "salut !"), ("run .", "cours !")]
-    both = tokenizers_of(cuts_of(pairs, "words"), pairs)
+    both = [Tokenizer.words(side, min_frequency=1) for side in zip(*pairs, strict=True)]
     assert not Tokenizers(*both).shared
+    assert not cuts_of(pairs, "words").shared  # nor are those of a training
     assert [tokenizer.vocabulary()[4:] for tokenizer in both] == [
         [".", "go", "hi", "run"],
         ["!", "va", "salut", "cours"],

@@ -36,7 +36,7 @@ FLOORS = [
     ["answering"],
     ["page"],
     ["seq2seq"],
-    ["training"],
+    ["training", "by_example"],
     ["seq2see"],
     ["serve", "learn"],
     ["cli"],

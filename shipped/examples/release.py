@@ -10,6 +10,7 @@ import argparse
 import time
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -65,10 +66,11 @@ def folded(transformer: Transformer, device: str) -> Seq2Seq:
 
 def answered(answerer: Answerer, asked: Sequence[Asked]) -> list[Answer]:
     """Answer questions by their examples, some hundreds together."""
-    rules = answerer.config.decoding
-    found: list[Answer] = []
+    config, found = answerer.config, list[Answer]()
     for first in range(0, len(asked), PARTS):
-        found += examples.answered(answerer, asked[first : first + PARTS], rules)
+        some = asked[first : first + PARTS]
+        search = partial(answerer.search, rules=config.decoding)
+        found += examples.answered(some, config.model.max_length, search, answerer.confidence)
     return found
 
 

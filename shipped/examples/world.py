@@ -118,8 +118,9 @@ def _answerable(make: Maker, pairs: Sequence[Pair], at: int) -> int:
     """Return the pair from ``at`` on whose question the others answer, or −1 if there is none."""
     if (needs := NEEDS.get(make)) is None:
         return at
-    needed = [needs(pair) for pair in pairs]
-    for n in (*range(at, len(pairs)), *range(at)):
+    needed: list[set[str]] = [needs(pair) for pair in pairs]
+    order: list[int] = [*range(at, len(pairs)), *range(at)]
+    for n in order:
         if needed[n] <= set().union(*needed[:n], *needed[n + 1 :]):
             return n
     return -1

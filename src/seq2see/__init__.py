@@ -21,9 +21,9 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from seq2see.answering.answer import Answer as Answer
-    from seq2see.answering.by_example import fill as fill
-    from seq2see.answering.by_example import like as like
     from seq2see.answering.options import Options as Options
+    from seq2see.by_example import fill as fill
+    from seq2see.by_example import like as like
     from seq2see.config import Config as Config
     from seq2see.config import ModelConfig as ModelConfig
     from seq2see.config import TrainingConfig as TrainingConfig
@@ -51,9 +51,9 @@ _HOMES = {
     "TrainingConfig": "seq2see.config",
     "Transformer": "seq2see.model.transformer",
     "UserError": "seq2see.errors",
-    "fill": "seq2see.answering.by_example",
+    "fill": "seq2see.by_example",
     "fit": "seq2see.training.fitting",
-    "like": "seq2see.answering.by_example",
+    "like": "seq2see.by_example",
     "load": "seq2see.seq2seq",
     "trace": "seq2see.inspection.trace",
 }

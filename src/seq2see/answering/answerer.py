@@ -123,7 +123,8 @@ class Answerer:
             raise UserError(
                 f"`order` is for dates that people write, but the task of this model is {self.config.task}."
             )
-        examples.check_model(options.like, self.config.task)
+        if options.like is not None:
+            examples.check_model(self.config.task)
         least = options.min_confidence
         if least is not None and self.confidence is None:
             raise UserError(
@@ -167,7 +168,12 @@ class Answerer:
         sure = options.probabilities or options.min_confidence is not None
         if options.like is not None:
             asked = [(options.like, text) for text in parts]
-            return examples.answered(self, asked, rules, options.n_best, self.allowed(options))
+            only = self.allowed(options)
+
+            def search(several: list[str]) -> list[Answer]:
+                return self.search(several, rules, options.n_best, True, only)
+
+            return examples.answered(asked, self.config.model.max_length, search, self.confidence)
         if self.splits(options):
             from seq2see.answering.translation import translate
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from math import exp, log
 from pathlib import Path
@@ -14,9 +14,7 @@ from seq2see.errors import InputError, UserError, counted, shown
 from seq2see.files import given_text
 
 if TYPE_CHECKING:
-    from seq2see.answering.answerer import Answerer
-    from seq2see.config import DecodingConfig
-    from seq2see.decoding.allowed import Automaton
+    from seq2see.evaluation.confidence import Confidence
 
 TASK = "examples"  # of a model that reads examples, and the name of the one that ships
 BECOMES, NEXT, QUESTION = "␟", "␞", "␝"  # between input and output, before the next example, before the question
@@ -97,9 +95,9 @@ def check(text: str) -> None:
         raise InputError(f"{shown(text)} comes without examples: give some with `like`.")
 
 
-def check_model(pairs: Pairs | None, task: str) -> None:
+def check_model(task: str) -> None:
     """Refuse examples for a model that does not read any."""
-    if pairs is not None and task != TASK:
+    if task != TASK:
         raise UserError(f"`like` is for a model that reads examples, as {TASK} does; the task of this model is {task}.")
 
 
@@ -142,33 +140,32 @@ def draws(pairs: Pairs, question: str, longest: int) -> list[str]:
 
 
 def answered(
-    answerer: Answerer,
     asked: Sequence[tuple[Pairs, str]],
-    rules: DecodingConfig,
-    n_best: int = 1,
-    automaton: Automaton | None = None,
+    longest: int,
+    search: Callable[[list[str]], list[Answer]],
+    confidence: Confidence | None,
 ) -> list[Answer]:
     """Answer questions by their examples. One order of the examples answers; if it is not sure, others vote, too."""
     sources: dict[tuple[Pairs, str], list[str]] = {}
     found: dict[tuple[Pairs, str], list[Answer]] = {}
     for one in dict.fromkeys(asked):
         try:
-            sources[one] = draws(*one, answerer.config.model.max_length)
+            sources[one] = draws(*one, longest)
         except InputError as error:
             found[one] = [Answer(one[1], None, error=str(error))]
-    first = answerer.search([some[0] for some in sources.values()], rules, n_best, True, automaton)
+    first = search([some[0] for some in sources.values()])
     for one, answer in zip(sources, first, strict=True):
         found[one] = [answer]
     unsure = [one for one, some in sources.items() if len(some) > 1 and (found[one][0].probability or 0.0) < SURE]
     others = [text for one in unsure for text in sources[one][1:]]
-    more = iter(answerer.search(others, rules, n_best, True, automaton))
+    more = iter(search(others))
     for one in unsure:
         found[one] += [next(more) for _ in sources[one][1:]]
-    told = {one: _voted(answerer, *one, answers) for one, answers in found.items()}
+    told = {one: _voted(confidence, *one, answers) for one, answers in found.items()}
     return [told[one] for one in asked]
 
 
-def _voted(answerer: Answerer, pairs: Pairs, question: str, answers: Sequence[Answer]) -> Answer:
+def _voted(confidence: Confidence | None, pairs: Pairs, question: str, answers: Sequence[Answer]) -> Answer:
     """Return the answer with the largest mean probability."""
     votes: dict[str, float] = {}
     for answer in answers:
@@ -185,8 +182,8 @@ def _voted(answerer: Answerer, pairs: Pairs, question: str, answers: Sequence[An
     winner = max(agreeing or answers, key=lambda answer: answer.log_probability or 0.0)
     share = votes[best] / sum(votes.values()) if len(answers) > 1 else 1.0
     sure = None
-    if answerer.confidence is not None:
-        sure = answerer.confidence(figures(winner, share), winner.finished)
+    if confidence is not None:
+        sure = confidence(figures(winner, share), winner.finished)
     remarks = [DOUBT] if len(pairs) == 1 else []
     if others and votes[others[0]] > LIKELY * sum(votes.values()):
         remarks.append(f"Another reading of the examples gives {shown(others[0])}.")

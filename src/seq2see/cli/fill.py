@@ -13,10 +13,10 @@ from seq2see.answering.examples import LEAST, TASK
 from seq2see.cli.output import Refusals, complain, say
 from seq2see.cli.predict import ModelName
 from seq2see.errors import UserError, shown
-from seq2see.files import write_atomically
+from seq2see.files import given_file, write_atomically
 
 if TYPE_CHECKING:
-    from seq2see.answering.by_example import Filled
+    from seq2see.by_example import Filled
 
 KINDS = (".csv", ".tsv", ".parquet")  # that are written
 
@@ -50,7 +50,7 @@ def fill(
 
     [dim]seq2see fill people.csv --column short --using name --out filled.csv[/dim]
     """
-    from seq2see.answering.by_example import fill as filled
+    from seq2see.by_example import fill as filled
     from seq2see.data.formats import read_table
 
     if out.suffix.lower() not in KINDS:
@@ -97,7 +97,8 @@ def _write(out: Path, table: Path, found: Filled) -> None:
         except ImportError:
             raise UserError(f"{out.name} needs one more library: pip install 'seq2see[tables]'.") from None
         frame = polars.DataFrame(columns)
-        if table.suffix.lower() == kind:  # other columns keep their types
+        if table.suffix.lower() == kind:  # other columns keep their types; it was parsed within bounds before
+            given_file(table, "a Parquet file")
             frame = polars.read_parquet(table).with_columns(frame[found.column])
         data = io.BytesIO()
         frame.write_parquet(data)

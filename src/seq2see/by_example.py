@@ -61,7 +61,7 @@ def like(pairs: Any, model: str = examples.TASK, device: str = "cpu", engine: st
     given = examples.pairs_of(pairs)
     made = Like.load(model, device, engine)
     assert isinstance(made, Like)
-    examples.check_model(given, made.config.task)
+    examples.check_model(made.config.task)
     made.pairs = given
     return made
 
