@@ -1,7 +1,7 @@
 /** Two answers side by side: their tokens aligned, the heads that moved, and numbers taken from one run into the other. */
 
 import { attention, headsOf } from "./data.js";
-import { h, named, nats, nextTask, number, visible } from "./dom.js";
+import { h, named, nextTask, number, visible } from "./dom.js";
 import { largestOf, paintCells } from "./heat.js";
 import { inSlices, Panel, unhurried } from "./section.js";
 import { change, view } from "./state.js";
@@ -84,8 +84,8 @@ function sideBySide(/** @type {Trace} */ before, /** @type {Trace} */ after, /**
     const token = word(trace, column[side]);
     const other = word(side ? before : after, column[1 - side]);
     return h("span", { className: token === other ? "" : token === null ? "gap" : "moved" }, token === null ? "·" : token === "<eos>" ? "" : token);
-  })), h("td", { className: "n" }, nats(trace.logProbability)));
-  return h("table", { className: "compare" }, h("thead", {}, h("tr", {}, h("td"), h("th", { scope: "col" }, "answer"), h("th", { scope: "col" }, "log P"))), h("tbody", {}, line(0, before), line(1, after)));
+  })));
+  return h("table", { className: "compare" }, h("thead", {}, h("tr", {}, h("td"), h("th", { scope: "col" }, "answer"))), h("tbody", {}, line(0, before), line(1, after)));
 }
 
 /** The chosen head in both runs, and the difference. */
@@ -109,7 +109,7 @@ export async function showComparison(/** @type {HTMLElement} */ place, /** @type
   if (!list.isConnected) return;
   const pairs = pairsOf(before, after);
   const show = () => chosen.replaceChildren(h("h3", {}, `${view.kind} · layer ${view.layer} · head ${view.head}`), ...chosenMaps(before, after, pairs[view.kind]));
-  list.before(sideBySide(before, after, pairs.cross.rows), h("p", { className: "sentence" }, "Heads whose weights moved most, as the mean change of a row (0 none, 1 all of it). Tokens are aligned; those without a partner are left out. Brown: looked at less, blue: more."));
+  list.before(sideBySide(before, after, pairs.cross.rows), h("p", { className: "sentence" }, "Heads whose weights moved most, as the mean change of a row (0 none, 1 all of it). Tokens are aligned; those without a partner are left out. Brown: looked at less, green: more."));
   show();
   const heads = headsOf(before).filter(({ kind, layer }) => layer < after.layers(kind)).map((head) => ({ ...head, moved: paired(before, after, head, pairs[head.kind]).moved, mean: 0 }));
   if (!(await unhurried(heads, (head) => { head.mean = meanOf(head.moved); }, () => list.isConnected))) return;

@@ -70,6 +70,12 @@ export class Trace {
     /** @type {Step[]} */ this.steps = json.steps;
     /** @type {string} */ this.output = json.output;
     /** By name, or by name#head, name@column where only that head or column was sent. @type {Map<string, Tensor>} */ this.tensors = new Map();
+    /** How much the log-probability of each token falls without a head, such as cross.1.3. @type {Map<string, number[]>} */ this.effects = new Map();
+  }
+
+  /** How much the log-probability of the token of a step falls without a head; NaN where that is not known. */
+  fall(/** @type {string} */ name, /** @type {number} */ step) {
+    return this.effects.get(name)?.[step] ?? NaN;
   }
 
   /** @returns {Promise<Trace>} */
@@ -90,6 +96,7 @@ export class Trace {
       this.tensors.set(`${name}${head === undefined ? "" : `#${head}`}${column === undefined ? "" : `@${column}`}`, tensor);
     }
     if (json.lens) this.json.lens = json.lens;
+    for (const [name, falls] of Object.entries(json.effects ?? {})) this.effects.set(name, falls);
   }
 
   /** Whether a tensor has been received: the whole tensor, or the part of a head. */

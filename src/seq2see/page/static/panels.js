@@ -14,7 +14,7 @@ import { term } from "./terms.js";
 
 /** @typedef {import("./data.js").Trace} Trace */
 /** @typedef {import("./data.js").Kind} Kind */
-/** Fetches values that were left out at first. The result is the reason if that fails. @typedef {(names: string[], more?: {head?: number, also?: string[], step?: number, column?: number}) => Promise<string|undefined>} FetchMore */
+/** Fetches values that were left out at first. The result is the reason if that fails. @typedef {(names: string[], more?: {head?: number, also?: string[], effects?: string[], step?: number, column?: number}) => Promise<string|undefined>} FetchMore */
 
 /** @returns {Panel} */
 export function tokensPanel(/** @type {Trace} */ trace) {

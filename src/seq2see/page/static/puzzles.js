@@ -183,7 +183,7 @@ export const PUZZLES = [
 
 
 /** The view that a puzzle begins with. @returns {Partial<import("./state.js").View>} */
-export const puzzleView = (/** @type {number} */ n) => ({ ...BASE, beam: 3, ...PUZZLES[n - 1].set, puzzle: n, tour: 0 });
+export const puzzleView = (/** @type {number} */ n) => ({ ...BASE, beam: 3, all: Boolean(PUZZLES[n - 1].where) && n < PUZZLES.length, ...PUZZLES[n - 1].set, puzzle: n, tour: 0 });
 
 /** @type {Set<number>} */ const solved = new Set();
 /** Those whose solution was shown. @type {Set<number>} */ const given = new Set();
