@@ -14,7 +14,6 @@ import pytest
 import typer.main
 from typer.testing import CliRunner, Result
 
-from seq2see import cli
 from seq2see.cli import app, main, output
 from seq2see.cli.answering import LONGEST, NoText, lines_of
 from seq2see.errors import UserError
@@ -97,16 +96,6 @@ def test_help_answers_without_torch() -> None:
     assert "predict" in done.stdout
 
 
-def test_paragraphs_of_the_help_are_as_wide_as_the_terminal() -> None:
-    commands = typer.main.get_command(app).commands  # type: ignore[attr-defined]
-    for name, command in commands.items():
-        for paragraph in command.help.split("\n\n"):
-            assert paragraph.startswith("\b") or "\n" not in paragraph, name
-            assert paragraph.count("[dim]") <= 1, name  # each example on a line of its own
-    assert len(commands["predict"].help.split("\n\n")) == 10
-    assert " in Unicode NFC with white space folded; bad rows are named and skipped. " in commands["train"].help
-
-
 def test_there_is_one_console_for_standard_error(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -122,25 +111,6 @@ def test_there_is_one_console_for_standard_error(
     output.complain("Another process says this.")
     output.complain("The last word.", last=True)
     assert tuple(capsys.readouterr()) == ("", "seq2see: The last word.\n")
-
-
-def test_words_are_whole_on_a_terminal_and_lines_elsewhere(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setenv("COLUMNS", "40")
-    message = "an ISO date of the years 1000 to 9999 was expected, such as [bold]."
-    output.complain(message)
-    output.say(message)
-    assert tuple(capsys.readouterr()) == (f"{message}\n", f"seq2see: {message}\n")
-    output._made.cache_clear()
-    monkeypatch.setenv("FORCE_COLOR", "1")  # rich takes it for a terminal
-    output.complain(message)
-    output.say(message)
-    for text in capsys.readouterr():
-        lines = [line.rstrip() for line in text.splitlines()]
-        assert len(lines) > 1
-        assert max(map(len, lines)) <= 40
-        assert " ".join(lines).removeprefix("seq2see: ") == message
 
 
 def test_predict_answers_the_documents_in_their_raw_form() -> None:
@@ -325,12 +295,6 @@ def test_errors_say_what_to_do_and_exit_with_2(
     assert message in said.err.replace("\n", " ")
     assert "Traceback" not in said.err
     assert said.out == ""
-
-
-def test_an_error_ends_a_process_with_status_2() -> None:
-    done = run("predict", "--model", "date", "1845-01-05")
-    assert (done.returncode, done.stdout) == (2, "")
-    assert "Did you mean 'dates'" in done.stderr
 
 
 @pytest.mark.parametrize(
@@ -597,31 +561,6 @@ def test_ctrl_c_ends_a_command_wherever_python_would_lose_it(tmp_path: Path, run
     code = f"import signal\nfrom seq2see import cli\n{run}\ncli._run = run\ncli.main()"
     done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (130, b"", b"seq2see: Stopped.\n")
-
-
-@pytest.mark.parametrize("ended", [KeyboardInterrupt(), SystemExit(130)])
-def test_after_ctrl_c_nothing_is_unloaded_and_no_output_lost(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, ended: BaseException
-) -> None:
-    """Python needs a second to unload what a server imports. Typer turns an interrupt into SystemExit."""
-    out = (tmp_path / "out").open("w", encoding="utf-8")
-
-    def run() -> None:
-        print("January", end="")
-        raise ended
-
-    def leave(status: int) -> None:
-        raise RuntimeError(f"{status} {(tmp_path / 'out').read_text(encoding='utf-8')}")
-
-    monkeypatch.setattr(cli, "_run", run)
-    monkeypatch.setattr(os, "_exit", leave)
-    monkeypatch.setattr(sys, "stdout", out)
-    before = signal.getsignal(signal.SIGINT)
-    try:
-        with pytest.raises(RuntimeError, match="130 January"):
-            cli.main()
-    finally:
-        signal.signal(signal.SIGINT, before)
 
 
 WAITING = """

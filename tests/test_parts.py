@@ -88,31 +88,6 @@ def test_finished_parts_are_passed_over_and_half_written_ones_never_count(given:
     assert not list(out.glob(f".*{parts.HALF}"))
 
 
-def test_a_run_goes_on_that_was_killed_before_its_first_note(given: Path, tmp_path: Path) -> None:
-    out = tmp_path / "out"
-    out.mkdir()
-    (out / ".lock").touch()
-    ended = subprocess.run([sys.executable, "-c", "import os; print(os.getpid())"], capture_output=True)
-    (out / f".{parts.NOTE}.{int(ended.stdout)}.seq2see-ab12cd34").write_bytes(b"{")
-    assert predict("--file", given / "*.*", "--out", out) == "0"
-    assert {path.name for path in out.iterdir()} == {"a.txt.gz", "b.txt.gz", parts.NOTE, ".lock"}
-    (tmp_path / "other").mkdir()
-    (tmp_path / "other/mine.txt").touch()
-    assert "holds other files" in predict("--file", given / "*.*", "--out", tmp_path / "other")
-
-
-def test_a_worker_that_is_stopped_leaves_no_answers(
-    given: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def stopped(form: object, lines: object, place: str, out: Any, *rest: object, **more: object) -> None:
-        out.write("January")
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(parts, "answer_all", stopped)
-    assert predict("--file", given / "c*", "--out", tmp_path / "out") == "130"
-    assert {path.name for path in (tmp_path / "out").iterdir()} == {parts.NOTE, ".lock"}
-
-
 @pytest.mark.parametrize("packed", [False, True])
 def test_a_part_that_finds_the_disk_full_has_no_answers(tmp_path: Path, packed: bool) -> None:
     lines = listed(*(f"{1000 + number}-01-05" for number in range(4000))).encode()
@@ -232,22 +207,6 @@ def test_a_file_is_a_row_and_a_lost_one_is_told(given: Path, tmp_path: Path) -> 
         list(ray_cluster._reports(ray, asked(threads=3), some))
 
 
-def test_a_cluster_that_refuses_is_told_in_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
-    ended = []
-
-    def init(address: str | None, **settings: object) -> None:
-        raise ValueError("no room\nand more")
-
-    ray = SimpleNamespace(init=init, shutdown=lambda: ended.append(1), data=SimpleNamespace())
-    monkeypatch.setitem(sys.modules, "ray", ray)
-    monkeypatch.setitem(sys.modules, "ray.data", ray.data)
-    monkeypatch.setattr(ray_cluster.os, "environ", {})
-    with pytest.raises(UserError, match=r"^The Ray cluster local cannot be used: no room \(if it asks"):
-        list(ray_cluster.answered(asked(), [parts.Part(Path("a"), Path("b"))], "local"))
-    assert ray_cluster.os.environ["RAY_USAGE_STATS_ENABLED"] == "0"
-    assert ended
-
-
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[str]:
     """A Ray cluster of this machine with two cores, whatever it has."""
@@ -329,23 +288,4 @@ def test_a_cluster_gives_the_same_answers_and_a_killed_worker_loses_and_doubles_
         assert "seq2see:" not in process.communicate(timeout=300)[1]  # Ray alone remarks on something
     assert process.returncode == 0
     assert answers(out) == expected(large)
-    assert not list(out.glob(f".*{parts.HALF}"))
-
-
-@pytest.mark.heavy
-def test_a_killed_run_goes_on_with_the_parts_that_are_not_whole(cluster: str, large: Path, tmp_path: Path) -> None:
-    out = tmp_path / "out"
-    command = [sys.executable, "-m", "seq2see", "predict", "--file", str(large / "*.gz"), "--out", str(out)]
-    with subprocess.Popen([*command, "--ray", cluster], stderr=subprocess.DEVNULL) as process:
-        until = time.monotonic() + 120
-        while not answers(out) and time.monotonic() < until:
-            time.sleep(0.05)
-        writing(out)
-        process.kill()
-    before = {path.name: path.stat().st_ino for path in out.glob("*.txt.gz")}
-    assert 0 < len(before) < 5
-    done = run("predict", "--file", str(large / "*.gz"), "--out", str(out), "--ray", cluster)
-    assert (done.returncode, done.stderr.count("Answered already")) == (0, 1)
-    assert answers(out) == expected(large)
-    assert {name: (out / name).stat().st_ino for name in before} == before
     assert not list(out.glob(f".*{parts.HALF}"))

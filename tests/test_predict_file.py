@@ -48,16 +48,6 @@ def test_many_windows_keep_their_order(lines: Path, tmp_path: Path) -> None:
     assert not (tmp_path / "out.txt.part").exists()
 
 
-def test_a_large_model_on_a_cpu_stores_its_answers_after_some_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A window of 8,192 sentences takes minutes there: after a kill, --resume would find nothing."""
-    sizes = {}
-    for name in ("dates", "en-fr"):
-        answerer = seq2see.load(name).answerer
-        monkeypatch.setattr(answerer, "_answered", lambda window, options: window)
-        sizes[name] = [len(window) for window in answerer.windows(["x"] * 4097, Options(beam=1))]
-    assert sizes == {"dates": [4097], "en-fr": [2048, 2048, 1]}
-
-
 def test_a_repair_of_many_sentences_of_a_line_is_told_once(monkeypatch: pytest.MonkeyPatch) -> None:
     repaired = Answer(
         "x", "y", repairs=["a second search was made", "a number was inserted"] * 2 + ["a second search was made"]
@@ -215,25 +205,6 @@ def test_many_refused_lines_are_counted_not_listed(form: list[str], why: str) ->
 def test_resume_needs_a_file_to_go_on_with() -> None:
     with pytest.raises(UserError, match="--resume continues a file"):
         predict(texts=["1845-01-05"], resume=True)
-
-
-def test_a_device_is_written_to_and_not_replaced() -> None:
-    assert run("predict", "1845-01-05", "--out", "/dev/null").returncode == 0
-    assert not Path("/dev/null").is_file()
-
-
-def test_lines_are_counted_without_reading_them_all_at_once(tmp_path: Path) -> None:
-    (tmp_path / "many").write_bytes(b"x" * 3_000_000 + b"\n" * 7)
-    assert command.count_lines(tmp_path / "many") == 7
-    assert command.count_lines(None) is command.count_lines(tmp_path) is None
-
-
-def test_in_bfloat16_the_last_line_may_differ_by_a_word(monkeypatch: pytest.MonkeyPatch) -> None:
-    form = job(seq2see.load("dates", engine="torch"))
-    assert not command._same(form, "1845-01-05", "January 6, 1845")
-    monkeypatch.setattr(command.Job, "engine_name", lambda self: "torch, bfloat16")  # as on a GPU
-    assert command._same(form, "1845-01-05", "January 6, 1845")
-    assert not command._same(form, "1845-01-05", "September 30, 2025")
 
 
 def test_lines_lose_their_ends_and_the_first_one_a_byte_order_mark() -> None:
