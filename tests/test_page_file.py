@@ -1187,30 +1187,6 @@ def test_axe_finds_no_fault(open_file: Open, view: str, settings: dict[str, Any]
 # --- heads, patches, downloads -------------------------------------------------------------------------
 
 
-def test_heads_are_ranked_by_what_the_answer_loses(open_file: Open, model: Seq2Seq) -> None:
-    page = open_file(view="step=0")
-    page.locator("#ranking").scroll_into_view_if_needed()
-    rows = page.locator(".ranking tbody tr")
-    expect(rows).to_have_count(12)
-    falls = [number(text) for text in page.locator(".ranking .n").all_inner_texts()]
-    assert falls == sorted(falls, reverse=True)
-    name, fall = rows.first.locator("th").inner_text(), falls[0]
-    kind, layer, head = re.fullmatch(r"(\w+) · layer (\d) · head (\d)", name).groups()
-    assert kind == "decoder"
-    before = model.trace("1845-01-05")
-    edit = {f"decoder.layers.{layer}.self_attention.z": mute_head(int(head))}
-    after = model.trace("1845-01-05", target=before.output, edit=edit)
-    lost = sum(a.log_probability - b.log_probability for a, b in zip(before.steps(), after.steps(), strict=True))
-    assert fall == pytest.approx(lost, abs=0.02)
-    page.get_by_role("button", name="this token, ‘J’").click()
-    page.locator(".chip").nth(12).click()  # the 8 of the year, which the head that copies fetches
-    expect(rows.first.locator("th")).to_have_text("cross · layer 1 · head 3")
-    edit = {"decoder.layers.1.cross_attention.z": mute_head(3)}
-    after = model.trace("1845-01-05", target=before.output, edit=edit)
-    lost = before.steps()[12].log_probability - after.steps()[12].log_probability
-    assert number(page.locator(".ranking .n").first.inner_text()) == pytest.approx(lost, abs=0.01)
-
-
 @pytest.mark.heavy
 def test_numbers_are_taken_over_from_another_run(open_file: Open, model: Seq2Seq) -> None:
     page = open_file(view="against=1945-01-05")

@@ -30,6 +30,15 @@ def heads_of(transformer: Transformer, name: str) -> list[Head]:
     return [(found[1], layer, head) for layer in layers for head in heads]
 
 
+def names_of_gates(transformer: Transformer) -> list[str]:
+    """Name each head of the decoder, and all heads that look at the text together."""
+    config = transformer.config
+    return ["cross", *(
+        f"{kind}.{layer}.{head}"
+        for layer in range(config.decoder_layers) for kind in ("decoder", "cross") for head in range(config.heads)
+    )]  # fmt: skip
+
+
 @torch.no_grad()
 def effects(traced: Trace, names: Sequence[str]) -> dict[str, list[float]]:
     """Return for each name how much the log-probability of each token of the answer falls when its heads are closed.

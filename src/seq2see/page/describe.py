@@ -17,7 +17,6 @@ from seq2see.files import digest, parsed, read_text
 from seq2see.inspection.effect import effects
 from seq2see.inspection.lens import logit_lens
 from seq2see.inspection.trace import Trace
-from seq2see.page.figure import code
 from seq2see.page.tree import beam_nodes
 from seq2see.page.wire import SMALL, packed
 from seq2see.storage import folder
@@ -87,9 +86,9 @@ def _samples(path: Path | None) -> list[str]:
 
 
 def describe_network(config: ModelConfig) -> dict[str, Any]:
-    """Describe a network: its shape, whether it is small enough to send whole, and the code that computes each part."""
+    """Describe a network: its shape, and whether it is small enough to send whole."""
     parameters = config.parameters
-    return {"config": vars(config), "parameters": parameters, "small": parameters <= SMALL, "code": code()}
+    return {"config": vars(config), "parameters": parameters, "small": parameters <= SMALL}
 
 
 def describe_ensemble(config: ModelConfig, member: int, answer: Answer | None = None) -> dict[str, Any]:

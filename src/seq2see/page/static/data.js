@@ -10,7 +10,6 @@ import { half, inflate } from "./weights.js";
 /** @typedef {{rows: number, cols: number, at: (row: number, col: number) => number}} Matrix */
 /** @typedef {{name: string, head: number, row: number, col: number}} Cell  head is −1 where there is none */
 /** @typedef {"encoder"|"decoder"|"cross"} Kind */
-/** @typedef {{kind: Kind, layer: number, head: number}} Head */
 
 /** @type {Kind[]} */
 export const KINDS = ["encoder", "decoder", "cross"];
@@ -35,9 +34,6 @@ export function place(/** @type {string} */ name) {
   const kind = /** @type {Kind} */ (found[3] === "cross" ? "cross" : found[1]);
   return { kind, layer: Number(found[2]), role: found[4] };
 }
-
-/** All heads of the model of a trace. @returns {Head[]} */
-export const headsOf = (/** @type {Trace} */ trace) => KINDS.flatMap((kind) => Array.from({ length: trace.layers(kind) * trace.heads }, (_, n) => ({ kind, layer: Math.floor(n / trace.heads), head: n % trace.heads })));
 
 const BY_POSITION = ["q", "k", "v", "z"]; // (T, H, K); the others are (H, T, S)
 

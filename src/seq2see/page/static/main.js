@@ -7,7 +7,6 @@ import { comparePanel, patchForm, showComparison } from "./compare.js";
 import { KINDS, place, Trace } from "./data.js";
 import { announce, byId, canShow, h, percent, roving, visible } from "./dom.js";
 import { fitLength, fitText, setUpField } from "./field.js";
-import { figurePanel } from "./figure.js";
 import { buildFlight, followFlight, redrawFlight } from "./flight.js";
 import { setUpFiles, showTools } from "./files.js";
 import { mostTelling } from "./needs.js";
@@ -24,7 +23,7 @@ import { saidOf, showText, Translation } from "./texts.js";
 import { CLAIMS, claimView, gallery, goToStop, showTour, STOPS, viewOf } from "./tour.js";
 import { setUpTraining } from "./training.js";
 
-/** @typedef {import("./figure.js").Network & {name: string, task: string, small: boolean, examples: string[], does?: string, puzzles?: boolean, sentences?: boolean, inside?: any}} Model  puzzles: whether the tour and the puzzles hold for it; inside: what training in the page must know of it, on a server’s page */
+/** @typedef {{config: Record<string, any>, parameters: number, name: string, task: string, small: boolean, examples: string[], does?: string, puzzles?: boolean, sentences?: boolean, inside?: any}} Model  puzzles: whether the tour and the puzzles hold for it; inside: what training in the page must know of it, on a server’s page */
 
 const AT_ONCE = ["*.weights"]; // of a large model; other values are fetched when the reader looks at them
 
@@ -33,7 +32,6 @@ const AT_ONCE = ["*.weights"]; // of a large model; other values are fetched whe
 /** @type {Model|null} */ let offered = null; // the one that can be trained here
 /** @type {Trace|null} */ let trace = null;
 /** @type {Panel[]} */ let shown = [];
-/** @type {{of: Model, panel: Panel}|undefined} */ let drawing; // the same for all texts
 /** @type {Map<string, Promise<Trace>>} */ const cache = new Map();
 /** @type {{key: string, translation: Translation, leave: AbortController}|null} */ let whole = null; // the text, by a model of sentences
 /** @type {import("./texts.js").Sentence|undefined} */ let looked; // the sentence of it that is shown inside
@@ -118,7 +116,7 @@ const fetchInto = (/** @type {Trace} */ into) => async (names, more = {}) => {
   return coming.get(key);
 };
 
-const showAside = () => trace && panels.showAside(byId("arithmetic"), trace, chosenModel(), live);
+const showAside = () => trace && panels.showAside(byId("arithmetic"), trace, live);
 
 /** Fetch the prefixes that a beam keeps open. @returns {(beam: number) => Promise<import("./beams.js").Node[]>} */
 const fetchBeamsOf = (/** @type {Trace} */ of) => async (beam) => {
@@ -316,8 +314,6 @@ function build(/** @type {Trace} */ found) {
 
 /** Unfold all numbers: the panels, and the map that leads to them. */
 function buildNumbers(/** @type {Trace} */ found, fetchMore = fetchInto(found)) {
-  const model = chosenModel();
-  if (drawing?.of !== model) drawing = { of: model, panel: figurePanel(model) };
   const tall = new Map(shown.map(({ element }) => [element.id, element.offsetHeight]));
   shown = [
     panels.tokensPanel(found), panels.embeddingPanel(found, fetchMore), ...KINDS.map((kind) => panels.headsPanel(found, kind, live)),
@@ -328,13 +324,7 @@ function buildNumbers(/** @type {Trace} */ found, fetchMore = fetchInto(found)) 
   // a reader who has scrolled down stays there, although panels above are filled later
   for (const { element, filled } of shown) if (!filled && tall.has(element.id)) element.style.minHeight = `${tall.get(element.id)}px`;
   byId("flow").replaceChildren(...shown.map(({ element }) => element));
-  if (!drawing.panel.element.isConnected) {
-    byId("map").querySelector(".panel")?.remove();
-    byId("contents").before(drawing.panel.element);
-    drawing.panel.fill();
-  }
   byId("contents").replaceWith(panels.contents());
-  drawing.panel.update(new Set());
   fillAll(shown);
 }
 
@@ -428,8 +418,8 @@ function onKey(/** @type {KeyboardEvent} */ event) {
     return;
   }
   if (event.key === "Escape") {
-    if (!view.pin && !view.box && (view.tour || view.claim)) goToStop(0);
-    pin(null, view.pin ? {} : { box: "" });
+    if (!view.pin && (view.tour || view.claim)) goToStop(0);
+    pin(null);
     hover(null);
     return;
   }
@@ -478,13 +468,12 @@ onChange((changed) => {
   }
   if (changed.has("all")) unfold();
   followFlight(changed);
-  drawing?.panel.update(changed);
   updateAll(shown, changed);
   if (changed.has("step")) showStep();
   if (changed.has("against")) compare();
   if (view.tour || view.claim || changed.has("tour") || changed.has("claim")) showTour(trace);
   if ((view.puzzle && ["pin", "step", "zoom", "beam"].some((key) => changed.has(key))) || changed.has("puzzle")) showPuzzle(trace);
-  if (["hover", "pin", "box"].some((key) => changed.has(key))) showAside();
+  if (changed.has("hover") || changed.has("pin")) showAside();
   if (changed.has("pin")) explain();
   if (changed.has("pin") && view.pin) requestAnimationFrame(uncover);
 });
@@ -571,7 +560,6 @@ async function start() {
     byId("flow").focus();
   });
   byId("all").addEventListener("toggle", () => change({ all: byId("all").open }));
-  byId("map").open = innerWidth > 1080;
   byId("go").hidden = inside; // typing answers
   const wanted = fromAddress();
   const model = models.find(({ name }) => name === wanted.model) ?? models[0];
@@ -621,7 +609,7 @@ function useModel(/** @type {Model} */ model, /** @type {string} */ text) {
   cache.clear();
   [trace, answered] = [null, null];
   showExamples(model);
-  change({ model: model.name, text, prefix: [], muted: [], patches: [], pin: null, against: "", step: 0, zoom: "", box: "", anyway: false, tour: 0, claim: "" }, true);
+  change({ model: model.name, text, prefix: [], muted: [], patches: [], pin: null, against: "", step: 0, zoom: "", anyway: false, tour: 0, claim: "" }, true);
   load();
 }
 

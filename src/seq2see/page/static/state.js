@@ -22,7 +22,6 @@
  * @property {number} beam width of the tree; 1 shows none
  * @property {"source"|"target"} side whose embedding is shown
  * @property {string} part the value shown between the attentions, as stack.part
- * @property {string} box the box of Figure 1 that is open; none if empty
  * @property {string[]} patches what is taken over from the run on the other text, as name~head~row~col~fromRow
  * @property {string} drawn shares that the reader gave a row of the cross-attention, as layer.head.row~share~share…; none if empty
  * @property {string} zoom the thread of the stage that is opened, as layer.head.token, with decoder. before it where a head looks back; none if empty
@@ -38,7 +37,7 @@
 /** @type {View} */
 export const view = {
   model: "", member: 0, text: "", terms: "", form: "", sentence: 0, against: "", prefix: [], muted: [], patches: [], kind: "cross", layer: 0, head: 0, step: 0, query: 0, beam: 3,
-  side: "source", part: "encoder.feed_forward", box: "", drawn: "", zoom: "", shows: "needs", all: false, tour: 0, claim: "", puzzle: 0, anyway: false, pin: null,
+  side: "source", part: "encoder.feed_forward", drawn: "", zoom: "", shows: "needs", all: false, tour: 0, claim: "", puzzle: 0, anyway: false, pin: null,
 };
 
 /** @type {Cell|null} */
@@ -52,7 +51,7 @@ export function onChange(/** @type {(changed: Set<string>) => void} */ listener)
 }
 
 /** Changes that the browser’s Back undoes. The others, such as a step, are too small and too many. */
-const BIG = ["model", "member", "text", "terms", "form", "sentence", "against", "prefix", "muted", "patches", "drawn", "beam", "box", "zoom", "tour", "claim", "puzzle", "anyway"];
+const BIG = ["model", "member", "text", "terms", "form", "sentence", "against", "prefix", "muted", "patches", "drawn", "beam", "zoom", "tour", "claim", "puzzle", "anyway"];
 
 /** Change the view, write it to the address, and tell the listeners what changed. A `passing` change is not a page of the history. */
 export function change(/** @type {Partial<View>} */ changes, passing = false) {
@@ -60,7 +59,7 @@ export function change(/** @type {Partial<View>} */ changes, passing = false) {
     JSON.stringify(/** @type {any} */ (view)[key]) !== JSON.stringify(/** @type {any} */ (changes)[key])));
   if (!changed.size) return;
   Object.assign(view, changes);
-  if ((view.pin || view.box || view.against) && !view.all) { // what is shown among all numbers
+  if ((view.pin || view.against) && !view.all) { // what is shown among all numbers
     view.all = true;
     changed.add("all");
   }

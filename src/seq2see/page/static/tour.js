@@ -26,7 +26,7 @@ const LOOKS = { key: "cross.0.2", layer: 0, head: 2 }; // the head that looks at
 const [DAY, EIGHT, KEY] = [8, 12, 2]; // the steps at which the day and the 8 of the year are written; the place of that 8 in the date
 const TEN = [TEXT, "2025-09-03", "1426-08-10", "1999-12-31", "2000-02-29", "1066-10-14", "1789-07-14", "1969-07-20", "3141-05-09", "9876-04-30"];
 /** What every stop begins with. @type {Partial<View>} */
-export const BASE = { text: TEXT, prefix: [], muted: [], patches: [], against: "", anyway: false, pin: null, box: "", drawn: "", zoom: "", step: EIGHT, puzzle: 0, tour: 0, claim: "", shows: "needs", all: false };
+export const BASE = { text: TEXT, prefix: [], muted: [], patches: [], against: "", anyway: false, pin: null, drawn: "", zoom: "", step: EIGHT, puzzle: 0, tour: 0, claim: "", shows: "needs", all: false };
 
 const em = (/** @type {string} */ text) => h("em", {}, text);
 const gateOf = (/** @type {Trace} */ trace, /** @type {string} */ key) => /** @type {import("./needs.js").Gate} */ (gatesOf(trace).find((gate) => gate.key === key));
