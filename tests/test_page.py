@@ -399,9 +399,10 @@ def test_a_head_is_switched_off_and_on(open_page: Open, model: Seq2Seq) -> None:
     page.get_by_role("switch", name="cross layer 1, head 3").click()
     expected = model.trace("1845-01-05", edit={"decoder.layers.1.cross_attention.z": mute_head(3)})
     answer(page).to_have_text(expected.output)
-    held = model.trace("1845-01-05", target="January 5, 1845", edit={"decoder.layers.1.cross_attention.z": mute_head(3)})
+    edit = {"decoder.layers.1.cross_attention.z": mute_head(3)}
+    held = model.trace("1845-01-05", target="January 5, 1845", edit=edit)
     log_p = sum(step.log_probability for step in held.steps())  # of the original answer, as everywhere
-    expect(page.locator("#versus")).to_contain_text(f"log P of January 5, 1845: 0.00 → −{-log_p:.2f})")
+    expect(page.locator("#versus")).to_contain_text(f"of January 5, 1845: 0.00 → −{-log_p:.2f})")
     page.get_by_role("switch", name="cross layer 1, head 3").click()
     answer(page).to_have_text("January 5, 1845")
 
@@ -1103,9 +1104,7 @@ def test_a_notebook_shows_the_page_in_a_frame(open_page: Open, model: Seq2Seq, t
     edit = {"decoder.layers.1.cross_attention.z": mute_head(3)}
     trace = model.trace("1845-01-05", edit=edit)
     path = tmp_path / "notebook.html"
-    path.write_text(
-        f"<!doctype html><p class='chip'>.</p>{trace._repr_html_()}", encoding="utf-8"
-    )
+    path.write_text(f"<!doctype html><p class='chip'>.</p>{trace._repr_html_()}", encoding="utf-8")
     frame = open_page(url=path.as_uri()).frame_locator("iframe")
     expect(frame.locator("#answer")).to_have_text(trace.output)
     frame.locator("#all > summary").click()

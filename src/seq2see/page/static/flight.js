@@ -411,9 +411,9 @@ class Flight {
     });
     this.bars = h("div", { className: "vector", role: "img", "aria-label": "The vector that becomes the next token" });
     this.next = h("ol", { className: "candidates", "aria-label": "What might come next" });
-    const many = trace.source.length + trace.target.length > 48 ? " many" : "";
-    const wrote = h("div", { className: `reads wrote${many}`, dir: "auto", role: "group", "aria-label": "What it has written" }, ...this.tokens.decoder);
-    const reads = h("div", { className: `reads text${many}`, dir: "auto", role: "group", "aria-label": "What it reads" }, ...this.tokens.cross);
+    const many = (/** @type {any[]} */ tokens) => (tokens.length > 24 ? " many" : "");
+    const wrote = h("div", { className: `reads wrote${many(trace.target)}`, dir: "auto", role: "group", "aria-label": "What it has written" }, ...this.tokens.decoder);
+    const reads = h("div", { className: `reads text${many(trace.source)}`, dir: "auto", role: "group", "aria-label": "What it reads" }, ...this.tokens.cross);
     const maps = h("button", { type: "button", className: "link", title: "the maps of the encoder", onclick: () => { change({ all: true }); goTo("encoder"); } }, "read by the encoder");
     const gates = h("div", { className: `gates${few ? "" : " many"}`, role: "group", "aria-label": "Heads of the decoder, as gates" }, ...layers);
     this.stage = h("div", { className: "sky", onclick: (/** @type {PointerEvent} */ event) => this.hit(event) }, this.canvas,
@@ -427,7 +427,7 @@ class Flight {
     this.say();
     this.draw();
     if (!trace.has("decoder.out")) this.fetchMore(["decoder.out"]).then(() => flight === this && this.arrived());
-    if (this.live && this.model.small && !this.isKnown && !document.body.classList.contains("learning")) this.find();
+    if (this.live && this.model.small && !this.isKnown) this.find();
   }
 
   /** Close each head once, the answer held: some at a time, so that the page can say how far it is. */
@@ -494,7 +494,7 @@ function showLegend() {
   const held = byId("legend").contains(document.activeElement) ? /** @type {HTMLButtonElement} */ (document.activeElement).value : "";
   const says = view.shows === "looks" ? [h("i", { className: "look" }), "where each gate looks. To look is not to need."]
     : isKnown ? [h("i", { className: "need" }), "needed: without the gate, ", term("log P", "log P"), " of this token falls by that much", h("span", { className: "fine" }, " (0.7 halves it)"), ". ", h("i", { className: "look" }), "where it looks"]
-      : live && model.small ? ["each gate is closed once …"] : live ? [h("button", { type: "button", className: "quiet", onclick: () => flight?.find() }, `Close each of the ${gates.length} gates once`)] : ["this file does not hold what the answer needs"];
+      : live && model.small ? [h("i", { className: "look" }), "where each gate looks"] : live ? [h("button", { type: "button", className: "quiet", onclick: () => flight?.find() }, `Close each of the ${gates.length} gates once`)] : ["this file does not hold what the answer needs"];
   byId("legend").replaceChildren(h("div", { className: "choice", role: "group", "aria-label": "What the threads show" }, option("needs", "what it needs"), option("looks", "where it looks")), h("span", { id: "finding" }, ...says));
   if (held) byId("legend").querySelector(`[value="${held}"]`)?.focus({ preventScroll: true });
 }

@@ -568,6 +568,7 @@ async function start() {
   byId("tour-start").addEventListener("click", () => goToStop(1));
   byId("puzzle-start").addEventListener("click", () => goToPuzzle(1));
   begins = !address();
+  const toLearn = address() === "learn";
   document.body.classList.toggle("embedded", parent !== window); // the page around it introduces it
   without(wanted, model);
   byId("model").replaceChildren(...models.map(({ name }) => h("option", { selected: name === model.name }, name)));
@@ -592,6 +593,7 @@ async function start() {
   change({ ...wanted, model: model.name, text, ...(live ? {} : { prefix: [], muted: [], against: "" }) });
   requestAnimationFrame(() => setTimeout(wake)); // the saved answer is painted first
   offerTraining();
+  if (toLearn) byId("learn-start").click();
 }
 
 /** Offer to train a network like the chosen one, unless one is being trained. */
@@ -600,7 +602,7 @@ function offerTraining() {
   offered = chosenModel();
   forgetTraining();
   cache.clear(); // it holds answers of the network that was trained
-  setUpTraining(offered, { use: useModel, glance, settle });
+  setUpTraining(offered, { use: useModel, glance, recall, settle });
 }
 
 /** Let another model answer from now on: one that is trained here, or the original again. */
@@ -613,13 +615,8 @@ function useModel(/** @type {Model} */ model, /** @type {string} */ text) {
   load();
 }
 
-/** Show the current answer of a model that is being trained, and its flight. */
-async function glance() {
-  const mine = asked;
-  const json = await askTrace({ model: view.model, input: view.text, muted: heads(view.muted), names: ["*.weights", "decoder.out"], anyway: true });
-  if (mine !== asked) return null;
-  const found = await Trace.of(json);
-  if (mine !== asked) return null;
+/** Show an answer of a model that is being trained, and how it came about. */
+function recall(/** @type {Trace} */ found) {
   const before = trace;
   trace = found;
   fit({ step: Math.min(view.step, found.steps.length - 1), prefix: [] });
@@ -627,7 +624,15 @@ async function glance() {
   buildScrubber(found);
   buildFlight(found, chosenModel(), live, async () => undefined);
   if (found.json.finished !== before?.json.finished) buildRemark(found); // a screen reader speaks each remark
-  return found;
+}
+
+/** The current answer of a model that is being trained. */
+async function glance() {
+  const mine = asked;
+  const json = await askTrace({ model: view.model, input: view.text, muted: heads(view.muted), names: ["*.weights", "decoder.out"], anyway: true });
+  if (mine !== asked) return null;
+  const found = await Trace.of(json);
+  return mine === asked ? found : null;
 }
 
 /** Rebuild the whole page after training has stopped. */

@@ -157,9 +157,13 @@ export function whenSeen(/** @type {HTMLElement} */ element, /** @type {() => vo
   eyes.observe(element);
 }
 
-/** Scroll to a panel and move the focus there. */
+/** Scroll to a panel and move the focus there. It stays there while the panels above it are filled. */
 export function goTo(/** @type {string} */ id) {
   const panel = document.getElementById(id);
-  panel?.scrollIntoView();
+  const settle = () => {
+    panel?.scrollIntoView();
+    if (panel?.isConnected && document.querySelector("#flow [data-waiting]")) setTimeout(settle, 100);
+  };
+  settle();
   document.getElementById(`${id}-title`)?.focus({ preventScroll: true });
 }

@@ -23,7 +23,8 @@ const TEXT = "1845-01-05";
 export const ANSWER = "January 5, 1845";
 const COPIES = { key: "cross.1.3", layer: 1, head: 3 }; // the head that copies
 const LOOKS = { key: "cross.0.2", layer: 0, head: 2 }; // the head that looks at the month when the first letter is written
-const [DAY, EIGHT, KEY] = [8, 12, 2]; // the steps at which the day and the 8 of the year are written; the place of that 8 in the date
+const [DAY, EIGHT] = [8, 12]; // the steps at which the day and the 8 of the year are written
+const [KEY, HYPHEN] = [2, 5]; // the places of that 8 and of the first hyphen in the date
 const TEN = [TEXT, "2025-09-03", "1426-08-10", "1999-12-31", "2000-02-29", "1066-10-14", "1789-07-14", "1969-07-20", "3141-05-09", "9876-04-30"];
 /** What every stop begins with. @type {Partial<View>} */
 export const BASE = { text: TEXT, prefix: [], muted: [], patches: [], against: "", anyway: false, pin: null, drawn: "", zoom: "", step: EIGHT, puzzle: 0, tour: 0, claim: "", shows: "needs", all: false };
@@ -106,12 +107,12 @@ export const CLAIMS = {
     },
   },
   place: {
-    title: "Positions alone carry the hyphens", target: ".reads.text", set: {}, show: { patches: [5, 8].map((row) => `encoder.embedding.scaled~-1~${row}~-1~1`), against: TEXT }, action: "Put the first digit there",
-    says: () => ["Give both hyphens the vector of the year’s first digit, and leave them only their place: the answer stays right."],
+    title: "Positions alone carry the hyphen", target: ".reads.text", set: {}, show: { patches: [`encoder.embedding.scaled~-1~${HYPHEN}~-1~1`], against: TEXT }, action: "Put the first digit there",
+    says: () => ["Give the first hyphen the vector of the year’s first digit, and leave it only its place: the answer stays right."],
     count: async () => {
       /** @type {string[]} */ const own = [];
       await counted(TEN.map((input) => ({ input })), ({ output }) => Boolean(own.push(output)));
-      const right = await counted(TEN.map((input) => ({ input, patches: [5, 8].map((row) => ({ input, name: "encoder.embedding.scaled", head: -1, row, col: -1, fromRow: 1 })) })), ({ output }, n) => output === own[n]);
+      const right = await counted(TEN.map((input) => ({ input, patches: [{ input, name: "encoder.embedding.scaled", head: -1, row: HYPHEN, col: -1, fromRow: 1 }] })), ({ output }, n) => output === own[n]);
       return `${right} of ten dates are answered as before.`;
     },
   },
