@@ -760,6 +760,14 @@ def test_layer_0_stands_above_layer_1_and_looking_back_beside_looking_at_the_tex
         expect(page.locator("#encoder")).to_be_in_viewport()
 
 
+def test_a_link_opens_the_page_at_a_panel(open_file: Open) -> None:
+    page = open_file(view="step=3&box=encoder.feed_forward", folded=True)  # as lesson 6 does
+    expect(page.locator("#layer-title")).to_be_in_viewport()
+    expect(page.locator("#layer figcaption b").nth(1)).to_have_text("h")
+    page = open_file(view="step=0&box=encoder.embedding", folded=True)
+    expect(page.locator("#embedding-title")).to_be_in_viewport()
+
+
 def test_the_page_opens_without_moving_what_is_there(open_file: Open) -> None:
     page = open_file(folded=True)
     page.wait_for_timeout(1500)

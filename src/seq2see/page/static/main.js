@@ -17,8 +17,8 @@ import { lensPanel } from "./lens.js";
 import * as panels from "./panels.js";
 import { goToPuzzle, PUZZLES, puzzleView, showPuzzle } from "./puzzles.js";
 import { buildScrubber, play, showStep, showVersus, stop, toggle } from "./scrubber.js";
-import { fillAll, Panel, updateAll } from "./section.js";
-import { address, change, drawnRow, fit, framed, fromAddress, hover, isLinked, onChange, pin, view } from "./state.js";
+import { fillAll, goTo, Panel, updateAll } from "./section.js";
+import { address, change, drawnRow, fit, framed, fromAddress, hover, isLinked, onChange, panelOfLink, pin, view } from "./state.js";
 import { saidOf, showText, Translation } from "./texts.js";
 import { CLAIMS, claimView, gallery, goToStop, showTour, STOPS, viewOf } from "./tour.js";
 import { setUpTraining } from "./training.js";
@@ -37,6 +37,7 @@ const AT_ONCE = ["*.weights"]; // of a large model; other values are fetched whe
 /** @type {import("./texts.js").Sentence|undefined} */ let looked; // the sentence of it that is shown inside
 let asked = 0;
 /** @type {string|null} */ let answered = null; // the text of the view that the shown answer belongs to
+let opensAt = panelOfLink();
 let typed = false; // whether the reader has entered a text
 let begins = false; // whether the address names no view: the answer is then played once
 let typing = false; // whether the reader is still typing
@@ -221,6 +222,8 @@ async function load() {
     begins = false;
     announce(trace.json.unfit ? `Not to be trusted: ${trace.output}. ${trace.json.unfit}` : `Answer: ${trace.output}`);
     if (inside && chosenModel().small && !trace.exact("encoder.memory")) fetchInto(trace)(["*"]); // the file holds attention rounded to 256 shades
+    if (opensAt) goTo(opensAt);
+    opensAt = "";
     explain();
     await Promise.all([compare(mine), sayVersus(mine)]);
   } catch (error) {

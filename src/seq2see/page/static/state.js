@@ -129,6 +129,13 @@ export function drawnRow(drawn = view.drawn) {
   return { attention: "cross", layer, head, row, shares: given.map((share) => Number(share) / total) };
 }
 
+/** The panel that a link opens the page at, by the box of the paper’s Figure 1; none if empty. */
+export function panelOfLink() {
+  const [half, part = half] = (new URLSearchParams(address()).get("box") ?? "").split(".");
+  /** @type {Record<string, string>} */ const known = { tokens: "tokens", embedding: "embedding", positions: "embedding", linear: "probabilities", softmax: "probabilities", self_attention: half, cross_attention: "cross", feed_forward: "layer" };
+  return known[part] ?? (part.endsWith("norm") ? "layer" : "");
+}
+
 /** Read the view from the address. @returns {Partial<View>} */
 export function fromAddress() {
   /** @type {any} */ const found = structuredClone(START);
@@ -147,6 +154,8 @@ export function fromAddress() {
   if (!["encoder", "decoder", "cross"].includes(found.kind)) found.kind = START.kind;
   found.beam = BEAMS.findLast((width) => width <= found.beam) ?? START.beam;
   if (found.side !== "target") found.side = "source";
+  if (panelOfLink()) found.all = true;
+  if (panelOfLink() === "layer") found.part = new URLSearchParams(address()).get("box");
   if (found.shows !== "looks") found.shows = "needs";
   if (!/^(decoder\.)?\d+\.\d+\.\d+$/.test(found.zoom)) found.zoom = "";
   if (!/^\d+\.\d+\.\d+(~\d+)*~[1-9]\d*(~\d+)*$/.test(found.drawn)) found.drawn = "";
