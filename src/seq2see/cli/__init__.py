@@ -21,7 +21,7 @@ from typer.core import TyperGroup
 
 from seq2see import __version__
 from seq2see.cli.output import complain, hang_up
-from seq2see.errors import UserError
+from seq2see.errors import UserError, missing
 
 STOPPED = 130  # the status after Ctrl-C, also typer's
 
@@ -235,6 +235,11 @@ def _run() -> None:
         build(*([called] if called else dict.fromkeys(HOMES.values())))()
     except UserError as error:
         complain(str(error), last=True)
+        sys.exit(2)
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.startswith("seq2see"):
+            raise
+        complain(str(missing(error.name.partition(".")[0])), last=True)
         sys.exit(2)
     except RuntimeError as error:
         from seq2see.devices import full, is_full

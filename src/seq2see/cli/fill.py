@@ -12,7 +12,7 @@ import typer
 from seq2see.answering.examples import LEAST, TASK
 from seq2see.cli.output import Refusals, complain, say
 from seq2see.cli.predict import ModelName
-from seq2see.errors import UserError, shown
+from seq2see.errors import UserError, installed, shown
 from seq2see.files import given_file, write_atomically
 
 if TYPE_CHECKING:
@@ -92,10 +92,9 @@ def fill(
 def _write(out: Path, table: Path, found: Filled) -> None:
     kind, columns = out.suffix.lower(), found.table
     if kind == ".parquet":
-        try:
-            import polars
-        except ImportError:
-            raise UserError(f"{out.name} needs one more library: pip install 'seq2see[tables]'.") from None
+        installed("polars", out.name)
+        import polars
+
         frame = polars.DataFrame(columns)
         if table.suffix.lower() == kind:  # other columns keep their types; it was parsed within bounds before
             given_file(table, "a Parquet file")

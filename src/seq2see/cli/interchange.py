@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated
 
@@ -11,7 +10,7 @@ import typer
 
 from seq2see.cli.output import say
 from seq2see.cli.predict import ModelName
-from seq2see.errors import UserError, counted
+from seq2see.errors import UserError, installed
 from seq2see.files import given_text
 
 #: The packages that each format needs.
@@ -147,11 +146,8 @@ def export(
             f"{model} is an ensemble of {several} models, which other programs cannot run as one: teach one model by it "
             f"(`seq2see train FILE --teacher {model}`) and export that."
         )
-    if missing := [package for package in NEEDS[to] if find_spec(package) is None]:
-        raise UserError(
-            f"--to {to} needs {counted(len(missing), 'package')} more ({', '.join(missing)}): pip install "
-            f"{' '.join(missing)}."
-        )
+    for package in NEEDS[to]:
+        installed(package, f"--to {to}")
     if (out is None) != (to == "ctranslate2"):
         raise UserError(
             f"{out} was given as the folder to write, but the CTranslate2 format goes into the model's own folder, "

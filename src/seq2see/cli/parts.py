@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +18,7 @@ import typer
 
 from seq2see.cli.answering import Asked, Job, Unsure, answer_all, characters_in, lines_of
 from seq2see.cli.output import complain, progress_bar
-from seq2see.errors import UserError, counted
+from seq2see.errors import UserError, counted, installed
 from seq2see.files import LARGEST_TEXT, LOCK, Lock, is_temporary, parsed, read_text, write_atomically, writing
 
 NOTE = "seq2see.json"  # in the folder of answers: the inputs that they belong to
@@ -103,8 +102,8 @@ def answer_parts(asked: Asked, pattern: str, out: Path, ray: Through | None) -> 
     parts = _parts(pattern, out, asked.as_json)
     if (Path(asked.model) / "config.toml").is_file():
         asked = replace(asked, model=str(Path(asked.model).resolve()))  # a worker may run elsewhere
-    if ray and find_spec("ray") is None:
-        raise UserError('--ray needs the package ray: pip install "seq2see[ray]".')
+    if ray:
+        installed("ray", "--ray")
     # An error is reported here, not by each worker. This machine may have no GPU.
     amount = characters_in(*(part.path for part in parts if not part.out.exists()))
     local = Worker(replace(asked, device="cpu", engine="auto") if ray else asked, amount)
