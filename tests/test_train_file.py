@@ -15,7 +15,6 @@ from typer.testing import CliRunner, Result
 
 import seq2see
 from seq2see.cli import app
-from seq2see.cli.train import _board
 from seq2see.errors import UserError
 from seq2see.evaluation.evaluate import Evaluation
 from seq2see.evaluation.metrics import compare_bleu, compare_exact
@@ -357,18 +356,6 @@ def test_the_default_plan_learns_the_rules_of_a_made_up_language(tmp_path: Path)
     assert scores.exact > 215  # 220, and 222 with the plan before; they drop one of two equal letters
 
 
-def test_tensorboard_finds_the_table(corpus: Path) -> None:
-    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-
-    done = run("train", str(corpus), *LITTLE, "--tensorboard", "--out", "seen")
-    assert done.exit_code == 0, (done.output, done.exception)
-    board = EventAccumulator("seen/tensorboard").Reload()
-    lines = [json.loads(line) for line in Path("seen/log.jsonl").read_text().splitlines()]
-    for name in ("loss", "validation_loss", "exact_match", "learning_rate"):
-        assert [event.step for event in board.Scalars(name)] == [2, 4]
-        assert [event.value for event in board.Scalars(name)] == pytest.approx([line[name] for line in lines])
-
-
 def test_a_long_preparation_tells_its_speed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("seq2see.cli.train.LONG", 0.0)
     data = tmp_path / "pairs.tsv"
@@ -400,14 +387,3 @@ def test_a_model_of_pairs_is_not_scored_on_dates(trained: tuple[Path, Result]) -
     told = refused("evaluate", "dates", "--model", one, "--sample", "9")
     assert told.startswith(f"{one} takes no dates: ")
     assert told.endswith("Give a file of pairs to score it on.")
-
-
-def test_tensorboard_sees_a_line_while_the_training_goes_on(tmp_path: Path) -> None:
-    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-
-    write = _board(tmp_path)
-    for step in (10, 20):
-        write(Line(step, 1.0, 0.5, 0.6, 0.7, 0.001, 3.0))
-        board = EventAccumulator(str(tmp_path / "tensorboard")).Reload()
-        assert board.Scalars("loss")[-1].step == step
-        assert "bleu" not in board.Tags()["scalars"]

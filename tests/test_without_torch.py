@@ -1,4 +1,4 @@
-"""What `pip install seq2see` brings without its extras: it answers with every shipped model, and names what is missing."""
+"""Without its extras the package answers with every shipped model, and names what is missing."""
 
 from __future__ import annotations
 

@@ -35,6 +35,7 @@ HOMES = {
     "calibrate": "calibrate",
     "train": "train",
     "presets": "train",
+    "runs": "runs",
     "doctor": "data",
     "tokenize": "data",
     "import": "interchange",
@@ -58,10 +59,20 @@ def _version(asked: bool) -> None:
         raise typer.Exit
 
 
+#: What `seq2see` alone prints.
+DOORS = """Use a model       seq2see predict 1845-01-05
+Train your own    seq2see train FILE      pairs of texts, with a tab between
+Look inside       seq2see serve --open    or build one yourself: seq2see learn DIR
+
+seq2see --help lists all commands, and seq2see demo shows some."""
+
+
 def _root(
+    ctx: typer.Context,
     version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Print it.")] = False,
 ) -> None:
-    pass
+    if ctx.invoked_subcommand is None:
+        print(DOORS)
 
 
 class _Commands(TyperGroup):
@@ -129,8 +140,7 @@ def build(*modules: str) -> typer.Typer:
     """Build the command line."""
     app = typer.Typer(
         cls=_Commands,
-        no_args_is_help=True,
-        add_completion=False,
+        invoke_without_command=True,
         pretty_exceptions_enable=False,
         rich_markup_mode="rich",
         context_settings={"help_option_names": ["-h", "--help"]},

@@ -63,7 +63,8 @@ def calibrate(
     from seq2see.evaluation import calibrate as work
     from seq2see.evaluation.confidence import FEWEST, GOOD_CHRF, read_confidence
     from seq2see.evaluation.familiar import Familiar
-    from seq2see.inspection.reliability import reliability_png
+    from seq2see.inspection.reliability import plot_reliability
+    from seq2see.inspection.style import png
     from seq2see.storage import folder
 
     if exact and chrf is not None:
@@ -98,7 +99,7 @@ def calibrate(
         )
     command = " ".join(["seq2see", *sys.argv[1:]])
     card = work.with_section(loaded.card, work.section(found, True, command))
-    picture = reliability_png(found)
+    picture = png(plot_reliability(found))
     folder.write_atomically(path / folder.PICTURE, picture)
     folder.write_atomically(path / folder.CARD, card.encode())
     folder.write_atomically(path / folder.CONFIDENCE, found.to_json().encode())

@@ -47,7 +47,7 @@ from seq2see.training.checkpoint import Checkpoint
 from seq2see.training.learner import Learner
 from seq2see.training.schedule import ENOUGH_RIGHT, Course, has_line, is_watched, learning_rate, steps_of
 
-CHECKPOINTS, LOG, SHARDS = "checkpoints", "log.jsonl", ".shards"
+CHECKPOINTS, SHARDS = "checkpoints", ".shards"
 #: Pairs that are varied at a time. The first step waits only for these; the others are varied in the background.
 VARIED_AT_ONCE = 100_000
 CHANCE = 0.003  # largest probability of chance with which the best line replaces the average: it is one of many lines
@@ -418,7 +418,7 @@ class Trainer:
         if self.course.why != before.why and distributed.first():
             self.say(self._told())
         if self.out is not None and line is not None:
-            with (self.out / LOG).open("a", encoding="utf-8") as log:
+            with (self.out / folder.LOG).open("a", encoding="utf-8") as log:
                 log.write(json.dumps(asdict(line)) + "\n")
         return line
 
@@ -620,7 +620,7 @@ class Trainer:
         else:
             folder.write_tokenizers(out, self.tokenizers)
             folder.write_atomically(out / folder.CONFIG, self.config.to_toml().encode())
-        log = out / LOG
+        log = out / folder.LOG
         if log.exists():
             plain_file(log, folder.LARGEST_LOG)
         text = log.read_text(encoding="utf-8", errors="replace") if log.exists() else ""
