@@ -192,7 +192,7 @@ class TrainingJob:
             return
         self.trainer.write(card, self.result.confidence)
         if self.result.confidence is not None and find_spec("matplotlib") is not None:
-            from seq2see.inspection.reliability import reliability_png  # slow to import
+            from seq2see.inspection.plots import reliability_png  # slow to import
 
             folder.write_atomically(self.options.out / folder.PICTURE, reliability_png(self.result.confidence))
 
