@@ -65,28 +65,6 @@ def test_the_fit_mends_probabilities_that_are_too_high() -> None:
     assert mended.risk[-1] == (1.0, pytest.approx(1 - mended.right))
 
 
-@pytest.mark.parametrize("right", [[True] * 3 + [False], [True] * 5, [False] * 2, [True, False, False]])
-def test_the_targets_are_those_of_platt(right: list[bool]) -> None:
-    """Figures that never change say nothing: what is left is the mean of the targets, n+1 of n+2 and 1 of n+2."""
-    count = len(figures_of([-0.1]))
-    good, bad = sum(right), len(right) - sum(right)
-    mean = (good * (good + 1) / (good + 2) + bad / (bad + 2)) / len(right)
-    weights = fit([[0.0] * count] * len(right), right, believed=False)
-    assert probability(weights, [0.0] * count) == pytest.approx(mean, abs=1e-6)
-
-
-def test_a_few_pairs_do_not_take_the_model_s_own_probability_away() -> None:
-    figures, _ = drawn(60, 3)
-    random = Random(1)
-    right = [random.random() < probability([0, 1, 0, 0, 0, 0], one) for one in figures]
-    weights = fit(figures, right)
-    own = [0.0, 1, 0, 0, 0, 0]
-    far = sum(abs(probability(weights, one) - probability(own, one)) for one in figures) / 60
-    assert far < 0.04  # without the pull it is 0.07
-    assert fit(figures, [True] * 60)[0] > 0  # all right: a number, and a larger one
-    assert all(map(math.isfinite, fit([figures[0]] * 60, [False] * 60)))
-
-
 def test_the_expected_calibration_error_by_hand() -> None:
     found = Measured.of([0.05, 0.05, 0.95, 0.95, 1.0], [False, True, True, True, False])
     assert [(count, round(share, 3)) for _, share, count in found.bins] == [(2, 0.5), (3, 0.667)]
@@ -120,31 +98,6 @@ def test_what_is_written_is_read_again_and_nothing_else(tmp_path: Path) -> None:
     path.write_text("[" * 100_000)
     with pytest.raises(FolderError):
         read_confidence(tmp_path)
-
-
-def test_without_others_each_answer_is_measured_by_what_was_not_fitted_on_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    figures, right = drawn(1000, 5)
-    sizes: list[int] = []
-
-    def noted(some: list[list[float]], good: list[bool], believed: bool) -> list[float]:
-        sizes.append(len(some))
-        return fit(some, good, believed)
-
-    monkeypatch.setattr(calibrate, "fit", noted)
-    observed = [(one, True, good) for one, good in zip(figures, right, strict=True)]
-    familiar = confidence().familiar
-    crossed = calibrate.calibrated(observed, None, familiar, None)
-    assert sizes == [1000, *[800] * 5]
-    held = calibrate.calibrated(observed, observed, familiar, None)  # flattered
-    assert crossed is not None
-    assert held is not None
-    assert crossed.weights == held.weights == fit(figures, right)
-    assert crossed.measured.pairs == 1000
-    assert crossed.measured.bins != held.measured.bins
-    assert crossed.measured.error < 0.06
-    assert calibrate.calibrated(observed[:49], None, familiar, None) is None
-    cut = [(one, False, good) for one, _, good in observed]
-    assert calibrate.calibrated(cut, None, familiar, None) is None
 
 
 def test_answers_by_exact_match_or_by_chrf_and_any_target_counts() -> None:
@@ -344,36 +297,6 @@ def test_an_existing_folder_is_calibrated_by_a_file(trained: Path, tmp_path: Pat
     assert "1 source that the model takes, and 1 of the answers are complete: 50 or more" in str(refused.exception)
 
 
-def test_a_target_that_cannot_be_written_is_a_wrong_answer(trained: Path, tmp_path: Path) -> None:
-    """As in a training. A source in capitals is read as `predict` reads it."""
-    copy, file = tmp_path / "copy", tmp_path / "pairs.tsv"
-    seq2see.load(trained).save(copy)
-    rows = [(word, word.upper()) for word in WORDS] + [(word.title() + "da", word.upper() + "DÄ") for word in WORDS]
-    file.write_text("".join(f"{source}\t{target}\n" for source, target in rows), encoding="utf-8")
-    done = CliRunner().invoke(app, ["calibrate", str(copy), "--file", str(file), "--json"])
-    assert done.exit_code == 0, (done.output, done.exception)
-    assert "left out" not in done.stderr
-    said = json.loads(done.stdout)
-    assert (said["fitted_on"], said["pairs"]) == (96, 96)
-    assert said["right"] <= 0.5
-
-
-def test_a_calibration_without_sure_answers_prints_no_empty_table(
-    trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    copy, file = tmp_path / "copy", tmp_path / "pairs.tsv"
-    seq2see.load(trained).save(copy)
-    file.write_text("".join(f"{word}{end}\tx\n" for word in WORDS for end in ("", "ka")))
-    done = CliRunner().invoke(app, ["calibrate", str(copy), "--file", str(file)])
-    assert done.exit_code == 0, (done.output, done.exception)
-    assert "no answer has a confidence of 0.50 or more\n" in done.stdout
-    assert "answered    right" not in done.stdout
-    file.write_text("日本\tx\n", encoding="utf-8")
-    done = CliRunner().invoke(app, ["calibrate", str(copy), "--file", str(file)])
-    assert isinstance(done.exception, UserError)
-    assert "The model takes no source of" in str(done.exception)
-
-
 # --- what resembles the training -------------------------------------------------------------------------------------
 
 
@@ -419,15 +342,6 @@ def test_en_fr_knows_how_sure_it_is_and_what_is_no_english() -> None:
     assert remark is None
     for text in ("ʇxǝʇ uʍop ǝpᴉsdn", "私は学生です", "¿Dónde está la estación?"):
         assert model.answerer.judged(text, [-0.01] * 8, True)[0] is None
-
-
-def test_the_curve_of_errors_has_fifty_points_and_the_last_one() -> None:
-    """The surest are answered first; every fourth of 203 answers is wrong, the surest of all among them."""
-    right = [place % 4 != 0 for place in range(203)]
-    found = Measured.of([1 - place / 300 for place in range(203)], right)
-    assert [round(share * 203) for share, _ in found.risk] == [*range(4, 204, 4), 203]
-    assert found.risk[0] == (4 / 203, 1 / 4)
-    assert found.risk[-1] == (1.0, 51 / 203)
 
 
 @pytest.mark.parametrize(("fitted", "least", "warns"), [(499, 0.5, True), (500, 0.5, False), (499, 0.0, False)])

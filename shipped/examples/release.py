@@ -24,7 +24,7 @@ from seq2see.config import Config, DecodingConfig, TrainingConfig
 from seq2see.evaluation.calibrate import calibrated, section, with_section
 from seq2see.evaluation.confidence import Confidence, Measured, figures_of
 from seq2see.evaluation.familiar import Familiar
-from seq2see.inspection.reliability import reliability_png
+from seq2see.inspection.plots import reliability_png
 from seq2see.model.transformer import Transformer
 from seq2see.seq2seq import Seq2Seq
 from seq2see.storage import folder

@@ -29,10 +29,10 @@ STOPPED = 130  # the status after Ctrl-C, also typer's
 HOMES = {
     "predict": "predict",
     "demo": "predict",
-    "fill": "fill",
+    "fill": "data",
     "evaluate": "evaluate",
     "score": "evaluate",
-    "calibrate": "calibrate",
+    "calibrate": "evaluate",
     "train": "train",
     "presets": "train",
     "runs": "runs",
@@ -44,12 +44,12 @@ HOMES = {
     "compress": "interchange",
     "trace": "inspect",
     "inspect": "inspect",
-    "plot": "plot",
+    "plot": "inspect",
     "serve": "serve",
     "see": "serve",
     "site": "serve",
     "watch": "serve",
-    "learn": "learn",
+    "learn": "serve",
 }
 
 
@@ -150,6 +150,8 @@ def build(*modules: str) -> typer.Typer:
     app.callback()(_root)
     for module in modules:
         import_module(f"seq2see.cli.{module}").register(app)
+    order = [*HOMES]
+    app.registered_commands.sort(key=lambda one: order.index(one.name or getattr(one.callback, "__name__", "")))
     for command in app.registered_commands:
         command.help = _paragraphs(command.help or getattr(command.callback, "__doc__", None) or "")
     return app
@@ -237,9 +239,6 @@ def _end_at_once() -> NoReturn:
 def _run() -> None:
     _open_closed()
     _speak_utf8()
-    if sys.argv[1:2] == ["bench"]:
-        complain("The command bench is gone: run python -m benchmarks NAME in a clone of the repository.", last=True)
-        sys.exit(2)
     called = HOMES.get(sys.argv[1]) if len(sys.argv) > 1 else None
     try:
         build(*([called] if called else dict.fromkeys(HOMES.values())))()

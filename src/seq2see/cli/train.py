@@ -17,10 +17,10 @@ import typer
 from typer import Argument, Option
 
 from seq2see import devices, machine
-from seq2see.cli.data import Columns, are_dates, run_name
+from seq2see.cli.data import are_dates, run_name
 from seq2see.cli.evaluate import parse_years
+from seq2see.cli.options import Columns, Threads, Years
 from seq2see.cli.output import aside, complain, console, hush, progress_bar, say
-from seq2see.cli.predict import Threads
 from seq2see.config import PAPER_VOCABULARY
 from seq2see.errors import UserError
 
@@ -87,7 +87,7 @@ def train(
                       "training.")] = False,
     columns: Columns = None,
     strict: Annotated[bool, Option("--strict", help="Refuse a file with a bad row.")] = False,
-    years: Annotated[str | None, Option("--years", metavar="A-B", help="Only dates of these years; 1000-9999.")] = None,
+    years: Years = None,
     count: Annotated[int | None, Option("--count", metavar="N", min=1, help="Dates to train on; 100,000.")] = None,
     seed: Annotated[int, Option("--seed", min=0,
                     help="Seed of the weights, the batches and dropout; the split does not change.")] = 1,

@@ -193,8 +193,7 @@ class TrainingJob:
         self.trainer.write(card, self.result.confidence)
         if find_spec("matplotlib") is None:
             return
-        from seq2see.inspection.plots import plot_training  # slow to import
-        from seq2see.inspection.reliability import plot_reliability
+        from seq2see.inspection.plots import plot_reliability, plot_training  # slow to import
         from seq2see.inspection.style import png
 
         if self.result.confidence is not None:

@@ -34,7 +34,7 @@ from seq2see.evaluation.confidence import Confidence
 from seq2see.evaluation.evaluate import Evaluation, Pair, evaluate
 from seq2see.evaluation.metrics import compare_bleu, compare_exact
 from seq2see.files import LOCK, Lock, plain_file, remove_leftovers
-from seq2see.inspection.sharpness import Sharpness, sharpness
+from seq2see.inspection.alignment import Sharpness, sharpness
 from seq2see.kernels.registry import network_of
 from seq2see.machine import free_cores
 from seq2see.model.transformer import Transformer
