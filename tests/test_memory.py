@@ -30,8 +30,9 @@ from seq2see.kernels.layers import FastTransformer
 from seq2see.model.transformer import Transformer
 from seq2see.serve.app import create_app
 from seq2see.tasks.dates import pairs_of
+from seq2see.training.checkpoint import continued, halved
 from seq2see.training.job import TrainingJob
-from seq2see.training.loop import Trainer, continued, halved
+from seq2see.training.loop import Trainer
 from seq2see.training.options import TrainOptions
 from seq2see.training.prepare import RawSplits, prepare
 from test_search import SOURCES, SPECIAL, chatty_model

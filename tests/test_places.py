@@ -306,7 +306,7 @@ def test_training_invents_stems() -> None:
     config = Config("forms", shape, TrainingConfig.of(invented=0.5, guided=1.0, steps=2, warmup=1))
     trainer = Trainer(config, Tokenizers(*both), FORMS, FORMS)
     assert trainer.learner.settings.guided == 1.0
-    assert np.array_equal(trainer.as_read[1].known_places, given[1].known_places)
+    assert np.array_equal(trainer.pairs.sides[1].known_places, given[1].known_places)
     assert len(list(trainer.steps())) == 2
 
 

@@ -20,10 +20,10 @@ from seq2see.errors import UserError
 from seq2see.storage.folder import Tokenizers
 from seq2see.tokenizers.tokenizer import Tokenizer
 from seq2see.training import report
-from seq2see.training.few import KEPT, PARTS, is_for, parts_of
+from seq2see.training.checkpoint import CHECKPOINTS, LOG, continued
 from seq2see.training.job import TrainingJob
-from seq2see.training.journey import carry_out
-from seq2see.training.loop import CHECKPOINTS, LOG, Step, continued
+from seq2see.training.journey import KEPT, PARTS, carry_out, is_few, parts_of
+from seq2see.training.loop import Step
 from seq2see.training.options import LoadedModel, TrainOptions
 from seq2see.training.prepare import HELD_OUT_DATES, MORE_LENGTH, RawSplits, limits_by, prepare, prepare_dates
 from seq2see.training.report import interval
@@ -326,6 +326,6 @@ def test_few_pairs_with_a_test_of_their_own_are_scored_on_that() -> None:
     assert (job.setup.seen, "all 60 for training, 2 for the test" in job.setup.counts) == (1, True)
     for given in ({"validation": pairs[:5]}, {}):
         for asked in (TrainOptions(training={"steps": 2}), TrainOptions(preset="document")):
-            assert not is_for(RawSplits.read(pairs, **given), asked)
-    assert not is_for(RawSplits.read(pairs[:40]), options)
-    assert not is_for(RawSplits.read(pairs, validation=pairs[:5]), options)
+            assert not is_few(RawSplits.read(pairs, **given), asked)
+    assert not is_few(RawSplits.read(pairs[:40]), options)
+    assert not is_few(RawSplits.read(pairs, validation=pairs[:5]), options)

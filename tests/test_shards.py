@@ -18,7 +18,7 @@ from seq2see.data.pairs import Pair
 from seq2see.data.shards import Shards, Survey, hash_of, is_large, survey, write
 from seq2see.errors import FolderError, UserError
 from seq2see.tokenizers.tokenizer import Tokenizer
-from seq2see.training.loop import SHARDS
+from seq2see.training.checkpoint import SHARDS
 from seq2see.training.options import TrainOptions
 from seq2see.training.prepare import RawSplits, prepare
 

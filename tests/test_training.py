@@ -21,6 +21,7 @@ from safetensors.torch import load_file
 
 from conftest import small_model, sweep
 from seq2see.config import PRESETS, Config, DecodingConfig, ModelConfig, TrainingConfig
+from seq2see.data import epochs as training_pairs
 from seq2see.data.batching import Batch
 from seq2see.errors import FolderError, UserError
 from seq2see.evaluation.evaluate import Evaluation
@@ -31,10 +32,10 @@ from seq2see.storage.weights import put_weights
 from seq2see.tasks import dates
 from seq2see.tokenizers.tokenizer import Tokenizer
 from seq2see.training import checkpoint, loop
-from seq2see.training.adam import Adam
+from seq2see.training.checkpoint import CHECKPOINTS, LOG
 from seq2see.training.learner import Learner, Objective
-from seq2see.training.loop import CHECKPOINTS, LOG, Trainer
-from seq2see.training.muon import ROUNDS, Muon, is_matrix, orthogonal
+from seq2see.training.loop import Trainer
+from seq2see.training.optimisers import ROUNDS, Adam, Muon, is_matrix, orthogonal
 from seq2see.training.schedule import learning_rate
 from test_shards import texts_of
 
@@ -43,7 +44,7 @@ STEPS = 40
 
 @pytest.fixture(autouse=True)
 def _no_disk_is_slow(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loop, "SLOW", float("inf"))
+    monkeypatch.setattr(checkpoint, "SLOW", float("inf"))
 
 
 def small_config(**training: object) -> Config:
@@ -491,8 +492,8 @@ def test_a_slow_disk_holds_nothing_up_and_loses_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, uninterrupted: dict[str, torch.Tensor]
 ) -> None:
     """After a checkpoint that took long the next ones wait; one that is written brings what is to be averaged."""
-    monkeypatch.setattr(loop, "SLOW", 0.0)
-    monkeypatch.setattr(loop, "RESTS", 10**9)
+    monkeypatch.setattr(checkpoint, "SLOW", 0.0)
+    monkeypatch.setattr(checkpoint, "RESTS", 10**9)
     first = small_trainer(tmp_path)
     for step in first.steps():
         if step.step == 37:
@@ -588,7 +589,7 @@ def test_a_damaged_part_of_the_average_is_made_again(tmp_path: Path) -> None:
             first.save(at_once=True)
             break
     where = tmp_path / CHECKPOINTS
-    assert set(checkpoint.steps_in(where)) == {32, 34, 35, first.best.step}
+    assert set(checkpoint.steps_in(where)) == {32, 34, 35, first.course.step}
     checkpoint.path_of(where, 34).write_bytes(b"")
     second = small_trainer(tmp_path, resume=True, **settings)
     assert second.step == 32  # 35 is whole, but 34 is needed for the average
@@ -820,7 +821,7 @@ def test_the_parts_of_an_epoch_hold_every_pair_once_and_depend_on_the_step_alone
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Pairs of a large corpus are varied a part at a time."""
-    monkeypatch.setattr(loop, "VARIED_AT_ONCE", 64)
+    monkeypatch.setattr(training_pairs, "VARIED_AT_ONCE", 64)
     trainer, other = (small_trainer(chained=1e-9, batch_tokens=400) for _ in range(2))
     tokenizer = trainer.tokenizers.source
     made = [trainer.batches.make(number) for number in range(8)]  # 200 pairs are four parts

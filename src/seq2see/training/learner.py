@@ -28,8 +28,7 @@ from seq2see.model.decoder import DecoderLayer
 from seq2see.model.masks import EVERYTHING
 from seq2see.model.transformer import Transformer
 from seq2see.training import distributed
-from seq2see.training.adam import Adam
-from seq2see.training.muon import Muon
+from seq2see.training.optimisers import Adam, Muon
 
 FEW_LOGITS = 2048  # largest target vocabulary for which a small model's loss needs no kernel of ours
 KEPT = ("step", "exp_avg", "exp_avg_sq", "momentum")  # what an optimiser keeps of a parameter
