@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import subprocess
-import sys
 from pathlib import Path
 from random import Random
 from types import SimpleNamespace
@@ -73,18 +71,6 @@ def test_the_targets_are_those_of_platt(right: list[bool]) -> None:
     mean = (good * (good + 1) / (good + 2) + bad / (bad + 2)) / len(right)
     weights = fit([[0.0] * count] * len(right), right, believed=False)
     assert probability(weights, [0.0] * count) == pytest.approx(mean, abs=1e-6)
-
-
-def test_a_few_pairs_do_not_take_the_model_s_own_probability_away() -> None:
-    figures, _ = drawn(60, 3)
-    random = Random(1)
-    right = [random.random() < probability([0, 1, 0, 0, 0, 0], one) for one in figures]
-    weights = fit(figures, right)
-    own = [0.0, 1, 0, 0, 0, 0]
-    far = sum(abs(probability(weights, one) - probability(own, one)) for one in figures) / 60
-    assert far < 0.04  # without the pull it is 0.07
-    assert fit(figures, [True] * 60)[0] > 0  # all right: a number, and a larger one
-    assert all(map(math.isfinite, fit([figures[0]] * 60, [False] * 60)))
 
 
 def test_the_expected_calibration_error_by_hand() -> None:
@@ -344,36 +330,6 @@ def test_an_existing_folder_is_calibrated_by_a_file(trained: Path, tmp_path: Pat
     assert "1 source that the model takes, and 1 of the answers are complete: 50 or more" in str(refused.exception)
 
 
-def test_a_target_that_cannot_be_written_is_a_wrong_answer(trained: Path, tmp_path: Path) -> None:
-    """As in a training. A source in capitals is read as `predict` reads it."""
-    copy, file = tmp_path / "copy", tmp_path / "pairs.tsv"
-    seq2see.load(trained).save(copy)
-    rows = [(word, word.upper()) for word in WORDS] + [(word.title() + "da", word.upper() + "DÄ") for word in WORDS]
-    file.write_text("".join(f"{source}\t{target}\n" for source, target in rows), encoding="utf-8")
-    done = CliRunner().invoke(app, ["calibrate", str(copy), "--file", str(file), "--json"])
-    assert done.exit_code == 0, (done.output, done.exception)
-    assert "left out" not in done.stderr
-    said = json.loads(done.stdout)
-    assert (said["fitted_on"], said["pairs"]) == (96, 96)
-    assert said["right"] <= 0.5
-
-
-def test_a_calibration_without_sure_answers_prints_no_empty_table(
-    trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    copy, file = tmp_path / "copy", tmp_path / "pairs.tsv"
-    seq2see.load(trained).save(copy)
-    file.write_text("".join(f"{word}{end}\tx\n" for word in WORDS for end in ("", "ka")))
-    done = CliRunner().invoke(app, ["calibrate", str(copy), "--file", str(file)])
-    assert done.exit_code == 0, (done.output, done.exception)
-    assert "no answer has a confidence of 0.50 or more\n" in done.stdout
-    assert "answered    right" not in done.stdout
-    file.write_text("日本\tx\n", encoding="utf-8")
-    done = CliRunner().invoke(app, ["calibrate", str(copy), "--file", str(file)])
-    assert isinstance(done.exception, UserError)
-    assert "The model takes no source of" in str(done.exception)
-
-
 # --- what resembles the training -------------------------------------------------------------------------------------
 
 
@@ -421,15 +377,6 @@ def test_en_fr_knows_how_sure_it_is_and_what_is_no_english() -> None:
         assert model.answerer.judged(text, [-0.01] * 8, True)[0] is None
 
 
-def test_the_curve_of_errors_has_fifty_points_and_the_last_one() -> None:
-    """The surest are answered first; every fourth of 203 answers is wrong, the surest of all among them."""
-    right = [place % 4 != 0 for place in range(203)]
-    found = Measured.of([1 - place / 300 for place in range(203)], right)
-    assert [round(share * 203) for share, _ in found.risk] == [*range(4, 204, 4), 203]
-    assert found.risk[0] == (4 / 203, 1 / 4)
-    assert found.risk[-1] == (1.0, 51 / 203)
-
-
 @pytest.mark.parametrize(("fitted", "least", "warns"), [(499, 0.5, True), (500, 0.5, False), (499, 0.0, False)])
 def test_a_confidence_that_was_fitted_on_few_pairs_is_used_with_a_warning(
     fitted: int, least: float, warns: bool, caplog: pytest.LogCaptureFixture
@@ -437,13 +384,3 @@ def test_a_confidence_that_was_fitted_on_few_pairs_is_used_with_a_warning(
     model: Any = SimpleNamespace(config=SimpleNamespace(task="pairs"), confidence=SimpleNamespace(fitted_on=fitted))
     Answerer.check_options(model, Options(min_confidence=least))
     assert [f"fitted on only {fitted} pairs" in line for line in caplog.messages] == [True] * warns
-
-
-def test_the_command_prints_the_warning_once_as_one_of_its_own(trained: Path, tmp_path: Path) -> None:
-    file = tmp_path / "words.txt"
-    file.write_text("karala\n" * 8200)  # more than one window
-    words = ["predict", "--model", str(trained), "--min-confidence", "0.5", "--file", str(file)]
-    done = subprocess.run([sys.executable, "-m", "seq2see", *words], capture_output=True, text=True, check=True)
-    first, *rest = done.stderr.splitlines()
-    assert first.startswith("seq2see: The confidence of this model was fitted on only 60 pairs")
-    assert "fitted" not in "".join(rest)

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import itertools
-import os
 import re
-import shutil
 import subprocess
 import sys
 from collections.abc import Callable
-from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -17,19 +14,15 @@ from typing import Any
 
 import pytest
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
-from torch._subclasses.fake_tensor import FakeTensorMode
-from torch.utils._python_dispatch import TorchDispatchMode
 
-import seq2see
 from conftest import small_model
 from seq2see.config import ModelConfig, TrainingConfig
 from seq2see.data.packing import spans_of
 from seq2see.decoding.graphs import prepare
 from seq2see.kernels import bodies as fast
 from seq2see.kernels import layers, operators, preload
-from seq2see.kernels.layers import FastAddNorm, FastFeedForward, SideBySide, products
+from seq2see.kernels.layers import FastAddNorm, SideBySide, products
 from seq2see.kernels.masks import PackedMask
 from seq2see.model.attention import written_attention
 from seq2see.model.masks import EVERYTHING, Mask
@@ -84,22 +77,6 @@ def test_attention_equals_what_is_written(shape: str, mask: str, size: tuple[int
     torch.testing.assert_close(fast.fast_attention(q, k, v, drawn_mask), expected, atol=1e-5, rtol=1e-5)
 
 
-def test_pytorch_is_asked_for_its_causal_kernel_only_where_nothing_else_is_hidden(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    asked = []
-    real = F.scaled_dot_product_attention
-
-    def noted(*given: Any, **options: Any) -> Tensor:
-        asked.append(options["is_causal"])
-        return real(*given, **options)
-
-    monkeypatch.setattr(F, "scaled_dot_product_attention", noted)
-    for shape, mask in CASES:
-        fast.pytorch_attention(*drawn(shape, mask, SIZES[2]))
-        assert asked.pop() == (mask == "causal" and shape in ("many queries", "packed")), (shape, mask)
-
-
 @pytest.mark.parametrize("triton", [False, True])
 @pytest.mark.parametrize(("shape", "mask"), CASES)
 def test_our_kernel_is_for_spans_of_a_packed_batch_on_a_gpu(
@@ -115,15 +92,6 @@ def test_our_kernel_is_for_spans_of_a_packed_batch_on_a_gpu(
     assert not fast.has_own_kernel(on_a_gpu, padded)
     in_rows: Any = SimpleNamespace(is_cuda=True, dim=lambda: 4)
     assert not fast.has_own_kernel(in_rows, drawn_mask)
-
-
-@pytest.mark.parametrize("mask", ["everything", "keys", "causal"])
-@pytest.mark.parametrize("shape", ["one query", "many queries"])
-def test_the_choice_is_made_while_compiling(shape: str, mask: str) -> None:
-    q, k, v, drawn_mask = drawn(shape, mask, SIZES[2])
-    torch._dynamo.reset()  # every case is compiled anew, and there is a limit to that
-    compiled = torch.compile(fast.fast_attention, backend="eager", fullgraph=True)
-    torch.testing.assert_close(compiled(q, k, v, drawn_mask), written_attention(q, k, v, drawn_mask))
 
 
 # --- projections -----------------------------------------------------------------------------------------------------
@@ -187,16 +155,6 @@ def test_our_norm_leaves_the_values_to_a_recorder(monkeypatch: pytest.MonkeyPatc
     torch.testing.assert_close(layer.eval()(x, torch.sin), layer.norm(x + x.sin()))
 
 
-def test_matrices_side_by_side_follow_their_weights() -> None:
-    matrices = [nn.Linear(6, width) for width in (3, 4, 5)]
-    whole = SideBySide(*matrices)
-    with torch.no_grad():
-        matrices[1].weight.fill_(7.0)
-        matrices[2].bias.fill_(8.0)
-    assert (whole.weight[3:7] == 7).all()
-    assert (whole.bias[7:] == 8).all()
-
-
 def test_a_prepared_model_is_the_same_model() -> None:
     model, prepared = small_model(), small_model()
     prepare(prepared)
@@ -226,64 +184,7 @@ def test_every_operator_is_there_when_fast_is_imported() -> None:
     subprocess.run([sys.executable, "-c", program], check=True)
 
 
-COMPILED = """
-import torch
-from seq2see.kernels import operators
-
-operators.mark_cache()
-x, weight, bias = torch.ones(3, 4), torch.ones(5, 4), torch.ones(5, requires_grad=True)
-function = torch.compile(lambda x, weight, bias: operators.linear_relu(x, weight, bias).sum())
-function(x, weight, bias).backward()
-print(bias.grad.tolist())
-print(dict(torch._dynamo.utils.counters["aot_autograd"]).get("autograd_cache_hit", 0))
-"""
-
-
-@pytest.mark.heavy  # it compiles three times
-def test_a_changed_gradient_is_not_answered_from_the_compilers_cache(tmp_path: Path) -> None:
-    """The cache's key does not see a formula, so it carries a digest of our code."""
-    package = tmp_path / "src" / "seq2see"
-    unread = shutil.ignore_patterns("models", "static", "__pycache__")
-    shutil.copytree(Path(seq2see.__file__).parent, package, ignore=unread)
-    relative = Path(operators.__file__).relative_to(Path(seq2see.__file__).parent)
-    environment = os.environ | {"PYTHONPATH": str(package.parent), "TORCHINDUCTOR_CACHE_DIR": str(tmp_path / "cache")}
-
-    def run() -> tuple[str, str]:
-        done = subprocess.run(
-            [sys.executable, "-c", COMPILED], env=environment, check=True, capture_output=True, text=True
-        )
-        gradient, hits = done.stdout.splitlines()
-        return gradient, hits
-
-    assert run() == (str([3.0] * 5), "0")
-    assert run() == (str([3.0] * 5), "1")  # the cache works, else this test shows nothing
-    formula = package / relative
-    changed = formula.read_text(encoding="utf-8").replace("of_bias = back.sum(0)", "of_bias = 2 * back.sum(0)")
-    formula.write_text(changed, encoding="utf-8")
-    assert run() == (str([6.0] * 5), "0")
-
-
 # --- what a small model's step takes, and what is built before a step ----------------------------------------------
-
-
-@pytest.mark.parametrize(("width", "kernels"), [(fast.SMALL, False), (fast.SMALL + 16, True)])
-def test_a_small_model_trains_without_kernels_but_for_attention(
-    width: int, kernels: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """As on a GPU, with tensors that have a device and no numbers."""
-    monkeypatch.setattr(fast, "HAS_TRITON", True)
-    with FakeTensorMode(), Seen() as seen:
-        x = torch.empty(6, width, device="cuda")
-        with torch.device("meta"):
-            layer = FastFeedForward(ModelConfig.of(d_model=width, heads=1, d_ff=32)).train()
-        for linear in (layer.w_1, layer.w_2):
-            of_a_gpu = {name: torch.empty(w.shape, device="cuda") for name, w in linear.named_parameters()}
-            linear._parameters.update(of_a_gpu)  # type: ignore[arg-type]
-        assert fast.has_own_norm(x, training=True) is kernels
-        layer(x)
-        assert not fast.has_own_norm(x, training=False)
-    assert ("seq2see::linear_relu" in seen.names) is kernels
-    assert ("aten::relu" in seen.names) is not kernels
 
 
 @pytest.mark.parametrize(
@@ -303,18 +204,6 @@ def test_a_step_is_compiled_if_the_training_is_long(width: int, settings: dict[s
     """The base model has 63 million parameters, and compiling takes as long as it saves in some two minutes."""
     config = ModelConfig.of(source_vocabulary=37_000, target_vocabulary=37_000, d_model=width, heads=8)
     assert compiling_pays(config, TrainingConfig.of(batch_tokens=40_960, **settings)) is pays
-
-
-class Seen(TorchDispatchMode):
-    """Notes the names of all operations."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.names: set[str] = set()
-
-    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        self.names.add(function.name().split(".")[0])
-        return function(*args, **(kwargs or {}))
 
 
 def stubbed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
@@ -362,22 +251,6 @@ def test_every_kernel_of_a_step_is_built_before_it(
     for call in preload.calls_of(config, 0.1, 0, torch.float32, torch.device("cpu")):
         call()
     assert sorted(called) == built
-
-
-def test_a_kernel_that_cannot_be_built_is_left_to_the_step(monkeypatch: pytest.MonkeyPatch) -> None:
-    done: list[int] = []
-
-    def fails() -> None:
-        raise RuntimeError("no compiler")
-
-    monkeypatch.setattr(preload, "HAS_TRITON", True)
-    monkeypatch.setattr(preload, "calls_of", lambda *given: [fails, lambda: done.append(1)])
-    monkeypatch.setattr(torch.cuda, "device", lambda device: nullcontext())
-    built = preload.preload(ModelConfig(), 0.1, 0, torch.float32, torch.device("cuda"))
-    assert built.result(60) is None
-    assert done == [1]
-    preload.preload(ModelConfig(), 0.1, 0, torch.float32, torch.device("cpu")).result(60)
-    assert done == [1]
 
 
 def test_attention_outside_of_compiled_code_imports_no_compiler(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,7 +6,6 @@ import hashlib
 import json
 import re
 import shutil
-import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import asdict, dataclass, replace
@@ -24,8 +23,6 @@ from seq2see.files import plain_file, write_atomically
 from seq2see.storage import folder
 
 CHECKPOINTS, LOG, SHARDS = "checkpoints", "log.jsonl", ".shards"
-SLOW = 0.5  # seconds from which writing a checkpoint is slow
-RESTS = 5  # the pause after a slow one, in multiples of its time
 SHARING = ("accumulate",)  # settings that may change with the number of processes
 MODEL, RUN = "model/", "run/"  # prefixes of the names of the weights, and of everything else
 
@@ -119,14 +116,8 @@ class Checkpoints:
         self.out, self.where = out, None if out is None else out / CHECKPOINTS
         self.writer = ThreadPoolExecutor(1)
         self.last = 0  # the step of the last one, which is deleted after two newer ones
-        self.rested = 0.0  # earliest time of the next one, by the clock of this process
         self.saved: Future[None] = Future()  # the writing of the last one
         self.saved.set_result(None)
-
-    @property
-    def rests(self) -> bool:
-        """Whether the last one took long to write, so that the next ones are skipped for a multiple of that time."""
-        return time.monotonic() < self.rested
 
     def finish(self) -> None:
         """Wait for the last one; an error in writing it is raised here."""
@@ -142,15 +133,13 @@ class Checkpoints:
         self.saved = self.writer.submit(self._write, self.where, state, averaged)
 
     def _write(self, where: Path, state: Checkpoint, averaged: dict[int, dict[str, Tensor]]) -> None:
-        started, there = time.monotonic(), steps_in(where)
+        there = steps_in(where)
         for step, weights in averaged.items():
             if step not in there and step != state.step:
                 write(where, Checkpoint(step, weights, {}, {}))
         write(where, state)
         prune(where, {state.step, self.last, *averaged})
         self.last = state.step
-        took = time.monotonic() - started
-        self.rested = time.monotonic() + (RESTS * took if took > SLOW else 0.0)
 
     def newest(self, data: str, say: Callable[[str], None]) -> tuple[Checkpoint, dict[int, dict[str, Tensor]]] | None:
         """Return the newest valid checkpoint, and the weights that are averaged with it, which must be valid too."""

@@ -420,15 +420,8 @@ class Trainer:
         return self._in_average(step) or step == self.course.step
 
     def save(self, at_once: bool = False) -> None:
-        """Keep a checkpoint of this step; it is written in the background, or ``at_once``.
-
-        A slow disk would delay the training. So after a checkpoint that took long to write, the next ones are skipped
-        for a multiple of that time. The next one then includes the weights to be averaged.
-        """
+        """Keep a checkpoint of this step; it is written in the background, or ``at_once``."""
         if self.out is None:
-            return
-        rests = self.checkpoints.rests and distributed.size() == 1
-        if rests and not at_once and self.step < self.last_step:
             return
         self.checkpoints.finish()  # one at a time; an error in writing the last one is raised here
         notes = {
