@@ -20,10 +20,9 @@ from conftest import small_model
 from seq2see.config import ModelConfig, TrainingConfig
 from seq2see.data.packing import spans_of
 from seq2see.decoding.graphs import prepare
-from seq2see.kernels import bodies as fast
-from seq2see.kernels import layers, operators, preload
+from seq2see.kernels import layers, operators
 from seq2see.kernels.layers import FastAddNorm, SideBySide, products
-from seq2see.kernels.masks import PackedMask
+from seq2see.kernels.shared import PackedMask
 from seq2see.model.attention import written_attention
 from seq2see.model.masks import EVERYTHING, Mask
 from seq2see.training.learner import compiling_pays
@@ -74,7 +73,7 @@ def test_attention_equals_what_is_written(shape: str, mask: str, size: tuple[int
     torch.manual_seed(1)
     q, k, v, drawn_mask = drawn(shape, mask, size)
     expected = written_attention(q, k, v, drawn_mask)
-    torch.testing.assert_close(fast.fast_attention(q, k, v, drawn_mask), expected, atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(operators.fast_attention(q, k, v, drawn_mask), expected, atol=1e-5, rtol=1e-5)
 
 
 @pytest.mark.parametrize("triton", [False, True])
@@ -84,14 +83,14 @@ def test_our_kernel_is_for_spans_of_a_packed_batch_on_a_gpu(
 ) -> None:
     """`benchmarks/gpu_check.py kernels` compares the numbers of our own kernels, on a GPU or in Triton's interpreter."""
     q, _, _, drawn_mask = drawn(shape, mask, SIZES[2])
-    monkeypatch.setattr(fast, "HAS_TRITON", triton)
-    assert not fast.has_own_kernel(q, drawn_mask)  # it is on a CPU
+    monkeypatch.setattr(operators, "HAS_TRITON", triton)
+    assert not operators.has_own_kernel(q, drawn_mask)  # it is on a CPU
     on_a_gpu: Any = SimpleNamespace(is_cuda=True, dim=q.dim)
-    assert fast.has_own_kernel(on_a_gpu, drawn_mask) == (triton and "spans" in mask)
+    assert operators.has_own_kernel(on_a_gpu, drawn_mask) == (triton and "spans" in mask)
     padded = replace(drawn_mask, keys=torch.ones(1, dtype=torch.bool))
-    assert not fast.has_own_kernel(on_a_gpu, padded)
+    assert not operators.has_own_kernel(on_a_gpu, padded)
     in_rows: Any = SimpleNamespace(is_cuda=True, dim=lambda: 4)
-    assert not fast.has_own_kernel(in_rows, drawn_mask)
+    assert not operators.has_own_kernel(in_rows, drawn_mask)
 
 
 # --- projections -----------------------------------------------------------------------------------------------------
@@ -126,7 +125,7 @@ def test_relu_within_a_product_gives_the_same_numbers_and_gradients() -> None:
     ("cuda", "shape", "training", "own"),
     [
         (True, (3, 320), True, True),
-        (True, (3, fast.SMALL), True, False),
+        (True, (3, operators.SMALL), True, False),
         (False, (3, 320), True, False),
         (True, (2, 3, 320), True, False),
         (True, (3, 320), False, False),
@@ -138,8 +137,8 @@ def test_our_norm_is_for_training_of_packed_batches_on_a_gpu(
     """`benchmarks/gpu_check.py kernels` compares its numbers."""
     x: Any = SimpleNamespace(is_cuda=cuda, shape=shape, dim=lambda: len(shape))
     for triton in (True, False):
-        monkeypatch.setattr(fast, "HAS_TRITON", triton)
-        assert fast.has_own_norm(x, training) is (own and triton)
+        monkeypatch.setattr(operators, "HAS_TRITON", triton)
+        assert operators.has_own_norm(x, training) is (own and triton)
 
 
 def test_our_norm_leaves_the_values_to_a_recorder(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -176,7 +175,7 @@ def test_every_operator_is_there_when_fast_is_imported() -> None:
     """A compiled step from the cache on disk calls them by name in a process that has traced nothing."""
     defined = {
         name
-        for path in Path(fast.__file__).parent.glob("*.py")
+        for path in Path(operators.__file__).parent.glob("*.py")
         for name in re.findall(r"custom_op\(\s*\"seq2see::(\w+)", path.read_text(encoding="utf-8"))
     }
     assert defined == set(OPERATORS)
@@ -197,7 +196,7 @@ def test_every_operator_is_there_when_fast_is_imported() -> None:
         (512, {"steps": 2000, "accumulate": 2}, True),
         (512, {"budget": 180.0}, True),
         (512, {"budget": 179.0, "steps": 10**6}, False),
-        (fast.SMALL, {"steps": 10**6}, False),
+        (operators.SMALL, {"steps": 10**6}, False),
     ],
 )
 def test_a_step_is_compiled_if_the_training_is_long(width: int, settings: dict[str, Any], pays: bool) -> None:
@@ -218,17 +217,12 @@ def stubbed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         mask = PackedMask(sentences=(first, first), spans=None)
         return written_attention(q, k, v, mask), torch.zeros(q.shape[1], len(q))
 
-    names = {
-        "packed": {"attend": attend, "to_queries": note("to_queries"), "to_keys": note("to_keys")},
-        "loss": {"losses": note("losses"), "gradient": note("gradient")},
-        "relu_gradient": {"masked": note("masked")},
-        "add_norm": {"normed": note("normed"), "backward": note("backward")},
-    }
-    for name, functions in names.items():
-        module = ModuleType(f"seq2see.kernels.{name}")
-        module.__dict__.update(functions)
-        monkeypatch.setitem(sys.modules, module.__name__, module)
-        monkeypatch.setattr(fast, name, module, raising=False)
+    module = ModuleType("seq2see.kernels.training_kernels")
+    for name in ("to_queries", "to_keys", "losses", "loss_gradient", "masked", "normed", "norm_backward"):
+        setattr(module, name, note(name))
+    module.attend = attend  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    monkeypatch.setattr(sys.modules["seq2see.kernels"], "training_kernels", module, raising=False)
     return called
 
 
@@ -236,10 +230,10 @@ def stubbed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     ("settings", "built"),
     [
         ({"d_model": 64, "norm": "post"}, ["attend", "to_keys", "to_queries"]),
-        ({"d_model": 512, "norm": "pre"}, ["attend", "gradient", "losses", "masked", "to_keys", "to_queries"]),
+        ({"d_model": 512, "norm": "pre"}, ["attend", "loss_gradient", "losses", "masked", "to_keys", "to_queries"]),
         (
             {"d_model": 512, "norm": "post", "activation": "gelu"},
-            ["attend", "backward", "gradient", "losses", "normed", "to_keys", "to_queries"],
+            ["attend", "loss_gradient", "losses", "norm_backward", "normed", "to_keys", "to_queries"],
         ),
     ],
 )
@@ -248,7 +242,7 @@ def test_every_kernel_of_a_step_is_built_before_it(
 ) -> None:
     called = stubbed(monkeypatch)
     config = ModelConfig.of(source_vocabulary=50, target_vocabulary=50, **settings)
-    for call in preload.calls_of(config, 0.1, 0, torch.float32, torch.device("cpu")):
+    for call in operators.calls_of(config, 0.1, 0, torch.float32, torch.device("cpu")):
         call()
     assert sorted(called) == built
 
@@ -262,7 +256,7 @@ def test_attention_outside_of_compiled_code_imports_no_compiler(monkeypatch: pyt
     q, k, v = (torch.randn(6, 2, 4, requires_grad=True) for _ in range(3))
     of = torch.zeros(6, dtype=torch.long)
     mask = PackedMask(sentences=(of, of), spans=spans_of(of, of, False))
-    z = fast.span_attention(q, k, v, mask)
+    z = operators.span_attention(q, k, v, mask)
     z.sum().backward()
     assert called == ["attend"]
     torch.testing.assert_close(z, written_attention(q, k, v, EVERYTHING))

@@ -22,11 +22,10 @@ import seq2see
 from conftest import several_models, small_model
 from seq2see.errors import UserError
 from seq2see.inspection.trace import trace
-from seq2see.kernels.cache import Cache, DecoderCache
 from seq2see.kernels.ensemble import is_written
-from seq2see.kernels.masks import PackedMask
-from seq2see.kernels.positions import FOREIGN
+from seq2see.kernels.layers import FOREIGN
 from seq2see.kernels.registry import REPLACEMENTS, network_of, with_kernels, without_kernels
+from seq2see.kernels.shared import Cache, DecoderCache, PackedMask
 from seq2see.model.masks import CAUSAL, EVERYTHING, Mask
 from seq2see.model.transformer import Transformer
 

@@ -16,7 +16,7 @@ from seq2see.decoding.hypothesis import PAPER, with_beam
 from seq2see.decoding.readers import CachedReader, WholeReader, WrittenReader
 from seq2see.decoding.rule import Rule
 from seq2see.decoding.search import Beams, Greedy, Special, beam_search, continued, greedy, likeliest, limits_of
-from seq2see.kernels.cache import DecoderCache
+from seq2see.kernels.shared import DecoderCache
 from seq2see.model.masks import EVERYTHING
 from seq2see.model.transformer import Transformer
 

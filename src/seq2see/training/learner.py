@@ -16,13 +16,11 @@ from seq2see.config import ModelConfig, TrainingConfig
 from seq2see.data.batching import Batch
 from seq2see.data.packing import PackedBatch
 from seq2see.devices import is_full
-from seq2see.kernels.bodies import SMALL, summed_loss
 from seq2see.kernels.ensemble import Ensemble, averaged, reads_backward
 from seq2see.kernels.layers import FastAttention, FastTransformer, alignment_loss
-from seq2see.kernels.masks import PackedMasks
-from seq2see.kernels.operators import mark_cache
-from seq2see.kernels.preload import preload
+from seq2see.kernels.operators import SMALL, mark_cache, preload, summed_loss
 from seq2see.kernels.registry import with_kernels
+from seq2see.kernels.shared import PackedMasks
 from seq2see.machine import uncollected
 from seq2see.model.decoder import DecoderLayer
 from seq2see.model.masks import EVERYTHING
