@@ -65,21 +65,6 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Result]:
     return here, done
 
 
-def test_long_samples_are_cut(corpus: Path) -> None:
-    """An untrained model may repeat a word to its limit, and sources may be long."""
-    long = "".join(f"{n:03} is a number with a text of more than sixty characters beside it\tyes\n" for n in range(200))
-    (corpus.parent / "long.tsv").write_text(long)
-    done = run("train", str(corpus.parent / "long.tsv"), *LITTLE)
-    assert done.exit_code == 0, (done.output, done.exception)
-    samples = [line for line in done.output.splitlines() if " → " in line and "(right: yes)" in line]
-    assert samples
-    for line in samples:
-        source, _, rest = line.strip().partition(" → ")
-        assert source.endswith("…")
-        assert len(source) == 60
-        assert len(rest.partition("   (right: ")[0]) <= 60
-
-
 def test_a_file_needs_no_other_option_but_to_be_quick(trained: tuple[Path, Result]) -> None:
     here, done = trained
     assert "mine.tsv: 257 for training, 13 for validation, 30 for the test, no source in two parts." in done.output
@@ -147,18 +132,6 @@ def test_sentences_get_sub_words_and_bleu(tmp_path: Path, monkeypatch: pytest.Mo
     assert "BLEU" in run("evaluate", "train.en,train.fr", "--compare", "model", "model", "--sample", "9").output
     model = seq2see.load("model")
     assert isinstance(model("What about 日本?"), str)
-
-
-def test_words_have_two_dictionaries_and_lose_nothing(tmp_path: Path) -> None:
-    path = tmp_path / "s.tsv"
-    path.write_text("".join(f"{s}\t{t}\n" for s, t in sentences(90)))
-    out = tmp_path / "model"
-    done = run("train", str(path), "--tokenizer", "words", "--out", str(out), *LITTLE)
-    assert done.exit_code == 0, (done.output, done.exception)
-    assert (out / "source-tokenizer.json").is_file()
-    assert "(right: Le " in done.output
-    result = run("evaluate", str(path), "--model", str(out), "--json")
-    assert json.loads(result.stdout)["worst"][0]["expected"].startswith("Le ")
 
 
 def test_evaluate_score_and_compare_a_file(corpus: Path, trained: tuple[Path, Result]) -> None:
@@ -305,13 +278,6 @@ def test_paired_bootstrap_tells_a_difference_from_chance() -> None:
     assert (result.metric, result.signature) == ("exact match", "exact match|bs:1000|rs:7")
 
 
-def test_fit_takes_the_same_choices() -> None:
-    small = {"d_model": 16, "encoder_layers": 1, "decoder_layers": 1}
-    fitted = seq2see.fit(sentences(60), tokenizer="unigram", training={"steps": 2}, model=small)
-    assert fitted.tokenizers.shared
-    assert fitted.tokenizers.source.kind == "unigram"
-
-
 def test_a_model_learns_on_from_another(corpus: Path, trained: tuple[Path, Result]) -> None:
     """The shape, the tokenizer and the weights are the other's; the learning rate is lower."""
     one = str(trained[0] / "runs" / "mine")
@@ -354,15 +320,6 @@ def test_the_default_plan_learns_the_rules_of_a_made_up_language(tmp_path: Path)
     scores = model.evaluate(pairs[600:])
     assert scores.pairs == 232
     assert scores.exact > 215  # 220, and 222 with the plan before; they drop one of two equal letters
-
-
-def test_a_long_preparation_tells_its_speed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("seq2see.cli.train.LONG", 0.0)
-    data = tmp_path / "pairs.tsv"
-    data.write_text("".join(f"{n}\tnumber {n}\n" for n in range(60)), encoding="utf-8")
-    done = CliRunner().invoke(app, ["train", str(data), "--out", str(tmp_path / "run"), *LITTLE])
-    assert done.exit_code == 0
-    assert re.search(r"\d+ pairs were read and cut in \d+ s, [\d,]+ a second\.", done.stderr)
 
 
 def test_what_a_training_expects_is_told(corpus: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,7 +16,7 @@ from typer import Argument, Option
 from seq2see.answering.examples import LEAST, TASK
 from seq2see.cli.options import AsJson, Columns, ModelName
 from seq2see.cli.output import Refusals, aside, complain, console, say
-from seq2see.errors import UserError, counted, shown
+from seq2see.errors import UserError, counted, installed, shown
 from seq2see.files import given_file, write_atomically
 
 if TYPE_CHECKING:

@@ -277,7 +277,7 @@ class Asked:
 
     def encoded(self, at: Tensor) -> Tensor:
         """Encode some positions, whole or fractional, by the requested variant."""
-        from seq2see.kernels.positions import foreign_sinusoids
+        from seq2see.kernels.layers import foreign_sinusoids
         from seq2see.model.positions import sinusoids
 
         if self.variant not in VARIANTS:

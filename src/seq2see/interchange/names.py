@@ -127,7 +127,7 @@ def renamed(
 
 def _same_positions(table: Tensor, config: ModelConfig) -> None:
     """Refuse a table of positions that differs from the one that this kind of model computes."""
-    from seq2see.kernels.positions import table_of
+    from seq2see.kernels.layers import table_of
 
     ours = table_of(len(table), config.d_model, config.positions)
     if table.shape != ours.shape or (table.float() - ours).abs().max() > 1e-3:

@@ -21,7 +21,7 @@ from seq2see.serve.batching import Limits
 from seq2see.serve.guard import Guard, Metrics
 from seq2see.serve.server import Server, address_of, configured, hosts_of, listen
 from seq2see.storage import folder
-from seq2see.training.loop import LOG
+from seq2see.training.checkpoint import LOG
 
 HERE = "127.0.0.1"
 LOOKED = 6.0  # seconds after its last request in which a page counts as open
