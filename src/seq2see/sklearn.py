@@ -82,7 +82,7 @@ class TextToText(BaseEstimator):  # type: ignore[misc]
         expected = map(self.model_.answerer.folded, _texts(y, "y")) if hasattr(self, "model_") else ()
         found = self.predict(X)
         right = [one == other for one, other in zip(found, expected, strict=True)]
-        return sum(right) / len(right)
+        return float(sum(right) / len(right))
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
@@ -123,4 +123,4 @@ def _texts(given: Any, name: str) -> list[Any]:
         array = array[:, 0]
     if array.ndim != 1:
         raise ValueError(f"{name} has {array.ndim} dimensions: one text for each row was expected.")
-    return array.tolist()
+    return list(array)
