@@ -71,7 +71,7 @@ def test_the_numbers_of_a_folder_are_those_of_its_network(name: str) -> None:
         (["trace", "1845-01-05"], "torch", "train"),
         (["train", "dates"], "torch", "train"),
         (["predict", "1845-01-05", "--n-best", "2"], "torch", "train"),
-        (["plot", "attention"], "matplotlib", "train"),
+        (["plot", "attention"], "torch", "train"),
         (["doctor", "hf:somebody/something"], "torch", "train"),
     ],
 )

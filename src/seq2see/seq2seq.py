@@ -29,9 +29,10 @@ from seq2see.storage.folder import Tokenizers
 if TYPE_CHECKING:
     from seq2see.evaluation.evaluate import Evaluation, Pair
     from seq2see.inspection.alignment import Alignment
+    from seq2see.inspection.notebook import History
     from seq2see.inspection.trace import Trace
     from seq2see.model.transformer import Transformer
-    from seq2see.storage.trained import History, Trained
+    from seq2see.storage.trained import Trained
 
 #: A warning of an evaluation.
 SEEN = "%s of %s pairs have a source that the model was trained on: it answers new texts less well."
@@ -98,7 +99,7 @@ class Seq2Seq:
         >>> seq2see.load("dates").history[-1]["exact_match"]
         1.0
         """
-        from seq2see.storage.trained import History
+        from seq2see.inspection.notebook import History
 
         if self._history is None:
             self._history = History() if self.path is None else History.read(self.path)
@@ -106,7 +107,7 @@ class Seq2Seq:
 
     @history.setter
     def history(self, lines: list[dict[str, Any]]) -> None:
-        from seq2see.storage.trained import History
+        from seq2see.inspection.notebook import History
 
         self._history = History(lines)
 

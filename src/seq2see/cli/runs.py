@@ -61,8 +61,8 @@ def runs(
 
 def _described(place: Path) -> dict[str, Any]:
     """Return what is known of the model in a folder; empty if it was not trained there."""
+    from seq2see.inspection.notebook import History
     from seq2see.storage.folder import LOG, read_card
-    from seq2see.storage.trained import History
 
     try:
         history, card = History.read(place), read_card(place)

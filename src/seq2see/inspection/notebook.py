@@ -1,20 +1,38 @@
-"""What a notebook shows of an answer, a model and a history: plain HTML, without a script."""
+"""What a notebook shows of an answer, a model and the history of its training: plain HTML, without a script."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from html import escape
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
-if TYPE_CHECKING:
-    from seq2see.answering.answer import Answer
-    from seq2see.seq2seq import Seq2Seq
+from seq2see.errors import FolderError
+from seq2see.files import parsed, read_text
+from seq2see.storage.folder import LARGEST_LOG, LOG
 
 WIDTH, HEIGHT, EDGE = 360, 110, 6  # of a curve, in pixels
 SURE = 0.999  # probability of a token from which it is not coloured
 
 
-def answer(one: Answer) -> str:
+class History(list[dict[str, Any]]):
+    """The lines of a training's table: each has its step, losses and scores. A notebook shows their curve."""
+
+    @classmethod
+    def read(cls, path: Path) -> History:
+        """Read the log that lies in a model folder; empty if there is none, or if it is no log."""
+        try:
+            lines = [parsed(line, LOG) for line in read_text(path / LOG, LARGEST_LOG).splitlines()]
+        except (FolderError, OSError):
+            return cls()
+        needed = {"step", "loss", "validation_loss", "exact_match"}
+        return cls(line for line in lines if isinstance(line, dict) and needed <= line.keys())
+
+    def _repr_html_(self) -> str:
+        return history(self)
+
+
+def answer(one: Any) -> str:
     """Show an answer: its letters coloured by how unsure the model was of each token, its confidence, its remark."""
     given = f"<code dir='auto'>{escape(one.input)}</code> → "
     if one.output is None:
@@ -46,7 +64,7 @@ def _log(log_probability: float) -> str:
     return f"log P {log_probability:.2f}"
 
 
-def model(one: Seq2Seq) -> str:
+def model(one: Any) -> str:
     """Show a model: its size, how it cuts, and the curve of its training if it is known."""
     shape = one.config.model
     rows = {

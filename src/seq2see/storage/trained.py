@@ -11,36 +11,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from seq2see.errors import FolderError
 from seq2see.files import parsed, read_text
-from seq2see.storage.folder import LARGEST_LOG, LOG, TRAINED
+from seq2see.storage.folder import TRAINED
 
 LARGEST = 2**20  # bytes
 KEPT = 8192  # sources whose digest is kept
 ROWS_AT_ONCE = 50_000
-
-
-class History(list[dict[str, Any]]):
-    """The lines of a training's table: each has its step, losses and scores. A notebook shows their curve."""
-
-    @classmethod
-    def read(cls, path: Path) -> History:
-        """Read the log that lies in a model folder; empty if there is none, or if it is no log."""
-        try:
-            lines = [parsed(line, LOG) for line in read_text(path / LOG, LARGEST_LOG).splitlines()]
-        except (FolderError, OSError):
-            return cls()
-        needed = {"step", "loss", "validation_loss", "exact_match"}
-        return cls(line for line in lines if isinstance(line, dict) and needed <= line.keys())
-
-    def _repr_html_(self) -> str:
-        from seq2see.inspection.notebook import history
-
-        return history(self)
 
 
 @dataclass(frozen=True)

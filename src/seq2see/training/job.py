@@ -21,10 +21,11 @@ from seq2see.evaluation import calibrate
 from seq2see.evaluation.confidence import FEWEST, GOOD_CHRF, Confidence
 from seq2see.evaluation.evaluate import Evaluation, evaluate
 from seq2see.evaluation.familiar import Familiar
+from seq2see.inspection.notebook import History
 from seq2see.kernels.ensemble import Ensemble
 from seq2see.seq2seq import Seq2Seq
 from seq2see.storage import folder
-from seq2see.storage.trained import History, Trained
+from seq2see.storage.trained import Trained
 from seq2see.storage.weights import weights_of
 from seq2see.training import distributed
 from seq2see.training.loop import Step, Trainer
