@@ -85,7 +85,7 @@ def test_what_is_missing_is_named_in_a_sentence(words: list[str], package: str, 
 
 
 def test_the_names_of_the_package_say_it_too(tmp_path: Path) -> None:
-    for asked, said in (("seq2see.fit([])", "Training"), ("seq2see.Transformer", "seq2see.Transformer")):
+    for asked, said in (("seq2see.fit([])", "Training"), ("seq2see.Transformer", "`Transformer`")):
         program = f"import seq2see\ntry:\n    {asked}\nexcept seq2see.UserError as error:\n    print(error)"
         assert plain(program, tmp_path).stdout.startswith(f"{said} needs the package torch")
 

@@ -71,7 +71,7 @@ def __getattr__(name: str) -> Any:
             raise
         from seq2see.errors import missing
 
-        raise missing("torch", f"seq2see.{name}") from None
+        raise missing("torch", f"`{name}`") from None
 
 
 def __dir__() -> list[str]:

@@ -22,7 +22,7 @@ from seq2see.errors import installed
 from seq2see.seq2seq import Seq2Seq, load
 from seq2see.training.fitting import fit
 
-installed("sklearn", "seq2see.sklearn")
+installed("sklearn", "This estimator")
 from sklearn.base import BaseEstimator  # noqa: E402
 from sklearn.utils.validation import check_is_fitted  # noqa: E402
 

@@ -13,7 +13,7 @@ from seq2see.errors import UserError, installed, suggest
 if TYPE_CHECKING:
     from seq2see.training.loop import Line, Trainer
 
-PROJECT = "seq2see"
+PROJECT = "seq2see-trainings"
 FIGURES = ("loss", "validation_loss", "exact_match", "bleu", "learning_rate")
 PACKAGES = {"tensorboard": "tensorboard", "wandb": "wandb", "mlflow": "mlflow"}
 
