@@ -14,8 +14,9 @@ import pytest
 import typer.main
 from typer.testing import CliRunner, Result
 
+from seq2see.answering.answer import NoText
 from seq2see.cli import app, main, output
-from seq2see.cli.answering import LONGEST, NoText, lines_of
+from seq2see.cli.lines import LONGEST, lines_of
 from seq2see.errors import UserError
 
 
@@ -49,17 +50,16 @@ def test_commands_and_options_are_frozen() -> None:
     ]  # fmt: skip
     assert options["score"] == ["--columns", "--json", "--model"]
     assert options["train"] == [
-        "--budget", "--columns", "--count", "--device", "--distil", "--ensemble", "--from", "--out", "--preset",
-        "--resume", "--rules", "--search", "--seed", "--set", "--steps", "--strict", "--teacher", "--tensorboard",
+        "--budget", "--columns", "--count", "--device", "--distil", "--ensemble", "--from", "--log", "--out",
+        "--preset", "--resume", "--rules", "--search", "--seed", "--set", "--steps", "--strict", "--teacher",
         "--test", "--threads", "--tokenizer", "--unlabelled", "--unseen", "--validation", "--vocabulary", "--watch",
         "--years",
     ]  # fmt: skip
     assert options["doctor"] == ["--columns", "--json", "--preset", "--test", "--validation", "--why"]
     assert options["tokenize"] == ["--columns", "--data", "--model", "--target", "--vocabulary"]
     assert options["presets"] == ["--vocabulary"]
+    assert options["runs"] == ["--compare", "--json"]
     assert options["demo"] == []
-    assert "bench" not in options
-    assert "python -m benchmarks NAME" in run("bench", "cold-start").stderr
     assert options["import"] == ["--from-language", "--out", "--to-language"]
     assert options["export"] == ["--file", "--format", "--model", "--out", "--quantization", "--to"]
     assert options["push"] == ["--model", "--private"]
@@ -201,7 +201,7 @@ def test_columns_of_a_file_are_chosen_by_number_or_by_name(tmp_path: Path) -> No
     first, second = lines_of(table, ["1", "3"])
     assert first == "walk\tV;PST"
     assert isinstance(second, NoText)
-    assert second.reason.endswith("a number from 1 to 1 was expected for each, as the line has 1 column.")
+    assert "--columns is 1+3: the line has 1 column" in second.reason
     records.write_text('{"lemma": "walk", "tags": "V;PST"}\n{"lemma": "go"}\n"x"\n', encoding="utf-8")
     found = list(lines_of(records, ["lemma", "tags"]))
     assert [found[0], found[2]] == ["walk\tV;PST", "x"]
@@ -210,37 +210,15 @@ def test_columns_of_a_file_are_chosen_by_number_or_by_name(tmp_path: Path) -> No
     table.write_text("x\t1845-01-05\n", encoding="utf-8")
     done = run("predict", "--file", str(table), "--columns", "2")
     assert (done.returncode, done.stdout) == (0, "January 5, 1845\n")
-    for columns, told in (
-        ("lemma+tags", "Names are for .jsonl files."),
-        ("1+2,3", "as in --columns 1+2. predict reads no target."),
-    ):
-        done = run("predict", "--file", str(table), "--columns", columns)
-        assert (done.returncode, done.stdout, len(done.stderr.splitlines())) == (2, "", 1)
-        assert told in done.stderr
-    (tmp_path / "in.csv").write_text("x,1845-01-05\n", encoding="utf-8")
-    with pytest.raises(UserError, match=r"in\.csv is a CSV file: lines with tabs or a \.jsonl file"):
-        list(lines_of(tmp_path / "in.csv", ["2"]))
+    for columns in ("lemma+tags", "1+2,3", "0"):
+        with pytest.raises(UserError, match=r"Names are for \.jsonl files\."):
+            list(lines_of(table, columns.split("+")))
+    [other, *_] = lines_of(records)
+    assert isinstance(other, NoText)
+    assert other.reason.endswith(" --columns 'lemma+tags' reads others.")
     done = run("predict", "1845-01-05", "--columns", "2")
     assert done.returncode == 2
     assert "--columns chooses columns of lines" in done.stderr
-
-
-def test_columns_that_no_line_has_are_refused_once(tmp_path: Path) -> None:
-    table, records = tmp_path / "in.tsv", tmp_path / "in.jsonl"
-    table.write_text("walk\tV;PST\n" * 3, encoding="utf-8")
-    records.write_text('{"lemma": "walk", "tags": "V;PST", "n": 1}\n' * 3, encoding="utf-8")
-    for path, columns, told in (
-        (table, "1+3", "--columns is 1+3: a number from 1 to 2 was expected for each"),
-        (table, "0", "--columns is 0: numbers from 1 on were expected"),
-        (records, "lemma+tag", "has no text lemma or tag, which --columns names"),
-    ):
-        with pytest.raises(UserError, match=re.escape(told)):
-            list(lines_of(path, columns.split("+")))
-    done = run("predict", "--columns", "1+3", stdin="walk\tV;PST\n" * 3)
-    assert (done.returncode, done.stdout, len(done.stderr.splitlines())) == (2, "", 1)
-    [first, *_] = lines_of(records)
-    assert isinstance(first, NoText)
-    assert first.reason.endswith(" --columns 'lemma+tags' reads others.")
 
 
 def test_the_questions_are_not_overwritten(tmp_path: Path) -> None:

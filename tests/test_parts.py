@@ -23,7 +23,7 @@ from typer.testing import CliRunner
 
 from conftest import small_disk
 from seq2see.answering.options import Options
-from seq2see.cli import app, parts, ray_cluster
+from seq2see.cli import app, parts
 from seq2see.cli.answering import Asked
 from seq2see.errors import UserError
 from seq2see.tasks.dates import all_ordinals, pairs_of
@@ -134,7 +134,7 @@ def test_bad_orders_are_told_in_one_sentence(given: Path, tmp_path: Path, monkey
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
         nobody = f"127.0.0.1:{unused.getsockname()[1]}"
-        monkeypatch.setattr(parts, "find_spec", lambda name: SimpleNamespace())
+        monkeypatch.setattr("seq2see.errors.find_spec", lambda name: SimpleNamespace())
         for arguments, message in (
             (["--file", given / "x*", "--out", out], "No file matches"),
             (["--file", given / "*.*", "--ray"], "it needs --file"),
@@ -149,7 +149,7 @@ def test_bad_orders_are_told_in_one_sentence(given: Path, tmp_path: Path, monkey
             (["--file", given / "*.*", "--out", out, "--ray", "x", "y"], "--ray takes one ADDRESS"),
         ):  # fmt: skip
             assert message in predict(*arguments)
-    monkeypatch.setattr(parts, "find_spec", lambda name: None)
+    monkeypatch.setattr("seq2see.errors.find_spec", lambda name: None)
     assert "--ray needs the package ray" in predict("--file", given / "*.*", "--out", out, "--ray")
     (given / "b.txt").write_text(listed(DATES[0]))
     (given / "b.txt.gz").write_bytes(b"")
@@ -193,7 +193,7 @@ def asked(**options: Any) -> Asked:
 def test_a_file_is_a_row_and_a_lost_one_is_told(given: Path, tmp_path: Path) -> None:
     some = parts._parts(str(given / "*"), tmp_path, False)
     ray = fake_ray(2, kills="b.txt")
-    found = list(ray_cluster._reports(ray, asked(threads=1), some))
+    found = list(parts._reports(ray, asked(threads=1), some))
     assert [(one.part.path.name, one.answered, one.refused, one.error) for one in found] == [
         ("a.jsonl.gz", 3, 0, ""), ("c", 1, 1, ""), ("b.txt.xz", 0, 0, "its worker died 4 times"),
     ]  # fmt: skip
@@ -202,9 +202,9 @@ def test_a_file_is_a_row_and_a_lost_one_is_told(given: Path, tmp_path: Path) -> 
     assert ray.data.told == {"concurrency": (1, 2), "num_cpus": 1, "num_gpus": 0, "max_task_retries": 3}
     assert ray.data.settings.max_errored_blocks == -1
     with pytest.raises(UserError, match="has no GPU"):
-        list(ray_cluster._reports(ray, asked(device="cuda"), some))
+        list(parts._reports(ray, asked(device="cuda"), some))
     with pytest.raises(UserError, match="no machine with 3 cores"):
-        list(ray_cluster._reports(ray, asked(threads=3), some))
+        list(parts._reports(ray, asked(threads=3), some))
 
 
 @pytest.fixture(scope="module")

@@ -80,32 +80,6 @@ def test_texts_that_come_in_another_order_have_no_places() -> None:
     assert with_places(*sides([([3], [23] * 5)])).places is None  # nothing is aligned
 
 
-def test_pairs_are_aligned_alike_in_blocks_of_any_size(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The lengths of the other pairs of a block do not matter, and a block may have one pair."""
-    both = sides(words(60))
-    expected = with_places(*both).places
-    for size in (1, 7):
-        monkeypatch.setattr(placing, "AT_ONCE", size)
-        found = with_places(*both).places
-        assert found is not None
-        assert np.array_equal(found, expected)
-
-
-def test_thousands_of_characters_do_not_fill_the_memory() -> None:
-    """Three thousand Chinese characters, each with one of 400 syllables or with two letters."""
-    random = Random(1)
-    for tokens, size in ((1, 400), (2, 60)):
-        sounds = [[random.randrange(3, size) for _ in range(tokens)] for _ in range(3000)]
-        drawn = [[random.randrange(3, 3000) for _ in range(random.randint(1, 4))] for _ in range(3000)]
-        pairs = [(source, [sound for one in source for sound in sounds[one]]) for source in drawn]
-        found = with_places(*sides(pairs))
-        assert found.places is not None
-        # the first token of the target belongs to the first of the source
-        assert np.mean(found.places[found.offsets[:-1] + 1] == 1) > 0.95
-    wide = [([n], [n]) for n in range(3, 5000)]
-    assert with_places(*sides(wide)).places is None
-
-
 def test_places_follow_their_rows() -> None:
     """What is taken, put together and chained keeps its places; where there are none, they are not known."""
     source, target = sides(words(60))
@@ -205,24 +179,6 @@ def test_made_up_sources_look_like_the_others_and_are_new() -> None:
     assert made_up(Ragged.of([[1, 3, 2]]), 5, Random(1)) == []
 
 
-def test_the_first_made_up_sources_have_the_longest_stretches_of_the_others() -> None:
-    rules = Random(4)
-    syllables = [[rules.randrange(3, 20) for _ in range(3)] for _ in range(12)]
-    texts = [[1, *(letter for _ in range(3) for letter in rules.choice(syllables)), 2] for _ in range(60)]
-    found = made_up(Ragged.of(texts), 400, Random(1))
-
-    def stretches(rows: list[list[int]], size: int) -> set[tuple[int, ...]]:
-        return {tuple(row[place : place + size]) for row in rows for place in range(len(row) - size + 1)}
-
-    known = stretches(texts, 6)
-    new = [len(stretches([row], 6) - known) for row in found]
-    assert new[0] == 0
-    assert new[-1] > 0
-    first = next(place for place, count in enumerate(new) if count)
-    assert all(count == 0 for count in new[:first])
-    assert first > 10
-
-
 def test_chained_pairs_are_two_pairs_with_an_end_between_them() -> None:
     """Both sides hold the same two pairs in the same order; what is too long is left out; each draw differs."""
     pairs = words(50)
@@ -240,18 +196,6 @@ def test_chained_pairs_are_two_pairs_with_an_end_between_them() -> None:
         assert ids[1] == [1, *of_source[tuple(first)], 2, *of_source[tuple(second)], 2]
     assert len(set(map(int, chained(sides(pairs), 200, 18, draw)[0].lengths - 1))) > 3
     assert len(chained(sides(pairs), 200, 4, draw)[0].lengths) == 0
-
-
-def test_chained_pairs_are_added_to_each_epoch() -> None:
-    """An epoch holds all pairs and the asked number of chained ones."""
-    pairs = sides(words(40))
-    tokenizers = (Tokenizer.bytes(), Tokenizer.bytes())
-    asked = TrainingConfig.of(chained=1.0)
-    source, target = varied(pairs, tokenizers, asked, 0, 99)
-    ends = [(row == 2).sum() for row in np.split(source.values, source.offsets[1:-1])]
-    assert ends.count(2) == 40
-    assert ends.count(1) == 40
-    assert len(target.lengths) == len(ends)
 
 
 FORMS = [("gabbelhuff <V> <PST>", "gabbelhuffte"), ("stranomi <V> <PTCP>", "gestranomit"), ("af <V> <PST>", "og")]
@@ -306,7 +250,7 @@ def test_training_invents_stems() -> None:
     config = Config("forms", shape, TrainingConfig.of(invented=0.5, guided=1.0, steps=2, warmup=1))
     trainer = Trainer(config, Tokenizers(*both), FORMS, FORMS)
     assert trainer.learner.settings.guided == 1.0
-    assert np.array_equal(trainer.as_read[1].known_places, given[1].known_places)
+    assert np.array_equal(trainer.pairs.sides[1].known_places, given[1].known_places)
     assert len(list(trainer.steps())) == 2
 
 

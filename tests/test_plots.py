@@ -18,7 +18,7 @@ from matplotlib.patches import Rectangle
 from matplotlib.transforms import Bbox
 from typer.testing import CliRunner
 
-from seq2see.cli import plot
+from seq2see.cli import inspect as plot
 from seq2see.config import Config, ModelConfig, TrainingConfig, preset
 from seq2see.errors import UserError
 from seq2see.inspection import architecture, plots, style
@@ -359,7 +359,7 @@ def test_the_three_attentions_are_the_traced_ones(name: str, folder: Path, monke
     from seq2see.seq2seq import load
 
     drawn: list[np.ndarray] = []
-    monkeypatch.setattr(plot, "_save", lambda figure, path, format: drawn.append(figure.axes[0].images[0].get_array()))
+    monkeypatch.setattr(plot, "_save", lambda figure, path, form: drawn.append(figure.axes[0].images[0].get_array()))
     run("attention", "--model", folder, "--attention", name, "--layer", 1, "--head", 2)
     traced = load(folder).trace("1845-01-05")
     value = {"encoder": "encoder.layers.1.self", "decoder": "decoder.layers.1.self", "cross": "decoder.layers.1.cross"}

@@ -15,8 +15,7 @@ from seq2see.config import Config, ModelConfig
 from seq2see.errors import UserError
 from seq2see.files import digest, parsed, read_text
 from seq2see.inspection.effect import effects
-from seq2see.inspection.lens import logit_lens
-from seq2see.inspection.trace import Trace
+from seq2see.inspection.trace import Trace, logit_lens
 from seq2see.page.tree import beam_nodes
 from seq2see.page.wire import SMALL, packed
 from seq2see.storage import folder
