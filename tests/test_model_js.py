@@ -555,12 +555,12 @@ ROWS = {"input": "2025-09-28", "name": "decoder.layers.0.cross_attention.weights
 MEMORY = {"input": "2025-09-28", "name": "encoder.memory", "row": 4, "fromRow": 6}
 DRAWN = {"attention": "cross", "layer": 1, "head": 3, "row": 9, "shares": [0, 0.05, 0.1, 0, 0, 0, 0, 0.85, 0, 0, 0, 0]}
 REQUESTS: list[tuple[str, dict[str, Any]]] = [
-    ("dates", {"input": "1845-01-05", "beam": 4, "also": ["lens"]}),
+    ("dates", {"input": "1845-01-05", "beam": 4, "also": ["lens"], "effects": ["cross.1.3", "encoder.0", "cross"]}),
     ("dates", {"input": "2025-09-03", "muted": [("cross", 1, 3), ("encoder", 0, 1)], "beam": 2}),
     ("dates", {"input": "1426-08-10", "prefix": [22, 36], "also": ["lens"]}),
     ("dates", {"input": "1845-01-05", "patches": [CELL, ROWS], "muted": [("cross", 1, 3)], "beam": 2, "also": ["lens"]}),
     ("dates", {"input": "1845-01-05", "patches": [MEMORY], "beam": 2}),
-    ("dates", {"input": "1845-07-05", "drawn": DRAWN, "beam": 2}),
+    ("dates", {"input": "1845-07-05", "drawn": DRAWN, "beam": 2, "effects": ["cross.1.3", "encoder.0.1"]}),
     ("en-fr", {"input": "Where is the train station?", "beam": 3, "also": ["lens"], "names": VALUES}),
     ("en-fr", {"input": "  She doesn’t want 😀 to go. ", "muted": [("cross", 1, 2)], "names": ["*.weights", "logits"]}),
 ]  # fmt: skip
@@ -600,6 +600,8 @@ def test_an_answer_is_described_as_the_server_describes_it(
         assert ours["entropy"] == pytest.approx(theirs["entropy"], abs=1e-4, rel=1e-3)
         assert [one["token"] for one in ours["top"][:5]] == [one["token"] for one in theirs["top"][:5]]
     assert_alike(found["beams"], expected["beams"])
+    if "effects" in request_:
+        assert_alike(found["effects"], expected["effects"])
     if "lens" in request_.get("also", ()):
         assert_alike(found["lens"], expected["lens"])
 

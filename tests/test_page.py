@@ -1203,11 +1203,12 @@ def test_a_servers_page_trains_a_small_model_and_brings_the_servers_back(
     learn.get_by_role("button", name="Back to the trained model").click()
     answer(page).to_have_text("January 5, 1845")
     # a model that is too large for it is not offered to be trained, and choosing it ends a training
+    page.locator("#learn-start").click()
     learn.get_by_role("button", name="Forget everything", exact=True).click()
     answer(page).not_to_have_text("January 5, 1845")
     page.locator("#model").select_option("en-fr")
     expect(learn).to_be_hidden()
     expect(page.locator("#learn-start")).to_be_hidden()
     page.locator("#model").select_option("dates")
-    expect(learn).to_be_visible()
+    expect(page.locator("#learn-start")).to_be_visible()
     answer(page).to_have_text("January 5, 1845")

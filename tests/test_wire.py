@@ -15,9 +15,10 @@ from pydantic import ValidationError
 
 import seq2see
 from seq2see.config import ModelConfig
-from seq2see.errors import UserError
-from seq2see.inspection.tables import array_of
-from seq2see.inspection.trace import Trace, record
+from seq2see.errors import InputError, UserError
+from seq2see.inspection.effect import effects, heads_of
+from seq2see.inspection.tables import array_of, muting
+from seq2see.inspection.trace import Trace, mute_head, record
 from seq2see.model.transformer import Transformer
 from seq2see.page.describe import describe, describe_model
 from seq2see.page.single_file import _uncommented, single_file
@@ -146,6 +147,29 @@ def test_the_lens_is_told_when_asked_for(model: Seq2Seq) -> None:
     json.dumps(told, allow_nan=False)
 
 
+def test_an_effect_is_that_of_one_run_without_the_heads(model: Seq2Seq, trace: Trace) -> None:
+    names = ["cross.1.3", "decoder.0.3", "encoder.1.0", "cross.0", "cross"] + [
+        f"cross.0.{head}" for head in range(4)
+    ] * 4
+    found = effects(trace, names)  # in more than one batch
+    before = [step.log_probability for step in trace.steps()]
+    for name, falls in found.items():
+        off = model.trace(
+            trace.text, target=trace.output, edit=muting(trace.transformer, heads_of(trace.transformer, name))
+        )
+        assert falls == pytest.approx(
+            [b - step.log_probability for b, step in zip(before, off.steps(), strict=True)], abs=1e-4
+        )
+    assert found["cross.1.3"][12] > 9  # without the head that copies, the 8 is lost
+    edited = model.trace(trace.text, target=trace.output, edit={"decoder.layers.1.cross_attention.z": mute_head(3)})
+    assert effects(edited, ["cross.1.3"])["cross.1.3"] == pytest.approx(
+        [0] * 16, abs=1e-5
+    )  # what is closed stays closed
+    for name in ("cross.2.0", "cross.0.4", "middle.0.0", "cross.*"):
+        with pytest.raises(InputError, match=r"was expected|There is no"):
+            effects(trace, [name])
+
+
 def test_a_base_size_trace_of_64_by_64_is_small_at_first() -> None:
     """As many heads and positions as the base model has; its width plays no part in what is sent at once."""
     letters = Tokenizer.characters(["<pad>", "<sos>", "<eos>", "<unk>", *map(chr, range(0x100, 0x200))])
@@ -167,7 +191,7 @@ def test_the_file_of_a_large_model_holds_each_head_by_itself(model: Seq2Seq, tra
     about = {**describe_model("dates", model.config, model.card, model.path), "small": False}
     saved = json.loads(re.findall(r'id="saved">(.*)</script>', single_file(about, trace))[0])
     assert "card" not in saved["model"]
-    vectors, *heads = saved["more"]
+    *heads, vectors = saved["more"]  # the vectors last, if there is room
     assert len(heads) == 4
     np.testing.assert_array_equal(tensors(vectors)["encoder.memory"], array_of(trace, "encoder.memory"))
     base = "decoder.layers.1.cross_attention"

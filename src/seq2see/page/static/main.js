@@ -229,7 +229,8 @@ async function load() {
   } catch (error) {
     if (mine !== asked) return;
     byId("flow").removeAttribute("data-waiting");
-    if (typing) setTimeout(() => mine === asked && refuse(/** @type {Error} */ (error)), PATIENCE); // what is half typed is no mistake
+    const isWhole = chosenModel().task === "dates" && /^\d{4}-\d\d-\d\d$/.test(view.text);
+    if (typing && !isWhole) setTimeout(() => mine === asked && refuse(/** @type {Error} */ (error)), PATIENCE); // what is half typed is no mistake
     else refuse(/** @type {Error} */ (error));
   }
 }
