@@ -115,7 +115,7 @@ def _turn(
 ) -> tuple[dict[str, float], float, int]:
     """Open the page on a text, ask another, and one more while looking at heads; tell how the second was called."""
     with _new_page(browser) as page:
-        page.goto(f"http://127.0.0.1:{server.port}/#model={model}&text={text}", wait_until="commit")
+        page.goto(f"http://127.0.0.1:{server.port}/#all=true&model={model}&text={text}", wait_until="commit")
         opened = page.evaluate("text => window.shown(text)", text)
         page.wait_for_load_state("networkidle")  # some panels ask for more once they are there
         asked, whole, call, size = page.evaluate(ASK, [other, ""])

@@ -170,7 +170,7 @@ def _long(browser: Any, file: Path, words: int, line: Line) -> None:
     page.set_default_timeout(120_000)
     record = file.with_name("trace.json")
     try:
-        page.goto(f"{file.as_uri()}#step=0", wait_until="commit")
+        page.goto(f"{file.as_uri()}#all=true&step=0", wait_until="commit")
         page.evaluate("text => window.shown(text, true)", TEXTS["en-fr"][0])
         browser.start_tracing(page=page, path=record, categories=["toplevel", "blink.user_timing"])
         page.evaluate("performance.mark('here')")
@@ -181,7 +181,7 @@ def _long(browser: Any, file: Path, words: int, line: Line) -> None:
             page.wait_for_timeout(50)
         page.fill("#against", text.replace("milk", "cheese"))
         page.keyboard.press("Enter")
-        page.wait_for_selector("#difference .moved-heads li:nth-child(24)")
+        page.wait_for_selector("#difference tbody tr:nth-child(2)")
         browser.stop_tracing()
     finally:
         context.close()
@@ -216,7 +216,7 @@ def _opened(browser: Any, file: Path, text: str, others: list[str]) -> tuple[dic
     page = context.new_page()
     page.set_default_timeout(60_000)
     try:
-        page.goto(f"{file.as_uri()}#step=0&text={text}", wait_until="commit")
+        page.goto(f"{file.as_uri()}#all=true&step=0&text={text}", wait_until="commit")
         opened = page.evaluate("text => window.shown(text)", text)
         paint = page.evaluate("performance.getEntriesByName('first-contentful-paint')[0].startTime / 1000")
         found = {"first paint": paint, "opened": opened}

@@ -713,7 +713,9 @@ def test_the_stage_shows_what_each_letter_needs(open_file: Open, model: Seq2Seq)
             worth = f"needed: log P falls by {fall:.2f} without it" if fall >= 0.01 else "not needed"
             says = f"head {head} of layer {layer}, {100 * row.max():.0f}% of its attention on ‘{sign}’, {worth}"
             expect(gate).to_have_attribute("aria-label", re.compile(re.escape(says) + "$"))
-            expect(gate.locator("small")).to_have_text(f"‘{sign}’ −{fall:.1f}" if fall >= 0.01 else f"‘{sign}’")
+            expect(gate.locator("small")).to_have_text(
+                f"‘{sign}’ −{fall:.{2 if fall < 1 else 1}f}" if fall >= 0.01 else f"‘{sign}’"
+            )
     logs = trace.steps()[12].log_probability, trace.steps()[12].log_probability - needed(trace, "cross.1.3", 12)
     share = 100 * array_of(trace, "decoder.layers.1.cross_attention.weights")[3, 12, 2]
     expect(page.locator("#flight-says")).to_have_text(
@@ -1205,7 +1207,7 @@ def test_pairs_of_ones_own_are_learned(
     expect(page.locator("#learn details").last).to_contain_text("400 pairs")
     learn.get_by_label("heads", exact=True).select_option("2")
     learn.get_by_role("button", name="take these pairs").click()
-    expect(page.locator(".gate")).to_have_count(4)
+    expect(page.locator(".gate")).to_have_count(8)  # two layers of two heads that look back, two that look at the text
     learn.get_by_role("button", name="Learn", exact=True).click()
     expect(status).to_contain_text(re.compile(r"loss \d"), timeout=60_000)
     learn.get_by_role("button", name="Pause").click()
@@ -1221,7 +1223,7 @@ def test_pairs_of_ones_own_are_learned(
     said = page.locator("#answer").inner_text()
     sent = context_of(offline=True).new_page()
     sent.goto(file.as_uri())
-    expect(sent.locator(".gate")).to_have_count(4)
+    expect(sent.locator(".gate")).to_have_count(8)
     expect(sent.locator("#answer")).to_have_text(said)
     expect(sent.locator("#does")).to_have_text(re.compile("some that it does not learn from"))  # and no longer dates
     sent.close()

@@ -340,7 +340,7 @@ class Flight {
       button.setAttribute("aria-label", `${kind === "cross" ? "Gate" : "Looking back"}: head ${head} of layer ${layer}, ${open ? `${part} of its attention on ‘${sign}’${worth}` : "closed"}`);
       button.classList.toggle("needed", open && needed);
       button.classList.toggle("pale", open && this.isPale(gate, this.now.needs));
-      const amount = needed ? `−${fall.toFixed(1)}` : this.byNeed ? "" : part;
+      const amount = needed ? `−${fall.toFixed(fall < 1 ? 2 : 1)}` : this.byNeed ? "" : part;
       const short = this.gates.length > FEW && needed; // one of the two fits
       button.querySelector("small")?.replaceChildren(...(open ? [short ? "" : h("span", {}, this.gates.length > FEW ? sign : `‘${sign}’`), " ", amount] : ["closed"]));
     });

@@ -79,7 +79,7 @@ export function saying(/** @type {Trace} */ trace, /** @type {number} */ t) {
     const across = [most, ...others].filter(({ gate }) => gate.kind === "cross").sort((x, y) => y.share - x.share);
     return across.length ? [...what, `, ${named(across[0].gate)} ${looks(trace, across[0])}, more than any other gate looks at one place of the text. Whether that matters is another question.`] : [...what, ", it reads nothing of the text: those gates are closed."];
   }
-  const falls = (/** @type {Look} */ { fall }) => `${ends ? "the end" : `‘${visible(token).trim() || "␣"}’`} falls from ${percent(Math.exp(log))} to ${odds(Math.exp(log - fall))}`;
+  const falls = (/** @type {Look} */ { fall }) => `${ends ? "the end" : `‘${visible(token).trim() || "␣"}’`} falls from ${odds(Math.exp(log))} to ${odds(Math.exp(log - fall))}`;
   if (most.fall < PALE) {
     const resting = [most, ...others].filter(({ gate }) => gate.kind === "cross").sort((x, y) => y.share - x.share)[0];
     const so = trace.target.slice(1, t + 1).map((one) => one.token).join("");
