@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
@@ -27,8 +28,7 @@ from seq2see.interchange.imported import (
     one_number_of_heads,
     read_json,
 )
-from seq2see.interchange.names import renamed
-from seq2see.interchange.tensors import of_folder
+from seq2see.interchange.weights import of_folder, renamed
 from seq2see.kernels.registry import network_of
 from seq2see.model.transformer import Transformer
 from seq2see.storage.weights import put_weights
@@ -334,12 +334,6 @@ def _licence(path: Path) -> str:
         return ""
     with foreign(card, LARGEST_WEIGHTS).open(encoding="utf-8", errors="replace") as file:
         text = file.read(LARGEST_CARD)
-    first, *lines = text.split("\n")
-    if first != "---" or "---" not in (line[:3] for line in lines):
-        return ""
-    end = next(number for number, line in enumerate(lines) if line.startswith("---"))
-    for number, line in enumerate(lines[:end]):
-        if line.startswith(("license:", "licence:")):
-            stated = "\n".join([line[8:], *lines[number + 1 : end]]).strip()
-            return stated.split("\n")[0].strip().strip("\"'")[:100]
-    return ""
+    head = re.match(r"---\n(.*?)^---", text, re.DOTALL | re.MULTILINE)
+    stated = re.search(r"^licen[sc]e:\s*(?:-\s*)?(\S[^\n]*)", head[1], re.MULTILINE) if head else None
+    return stated[1].strip(" \"'")[:100] if stated else ""

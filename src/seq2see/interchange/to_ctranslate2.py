@@ -23,7 +23,7 @@ from seq2see.decoding.search import greedy
 from seq2see.errors import EightBitsError, FolderError, UserError
 from seq2see.files import remove_leftovers, send_to_disk, synchronise, temporary_prefix
 from seq2see.interchange.checks import made_up
-from seq2see.interchange.names import layers_of, parts_of
+from seq2see.interchange.weights import layers_of, parts_of
 from seq2see.model.positions import Embedding
 from seq2see.model.transformer import Transformer
 from seq2see.storage.folder import Tokenizers
