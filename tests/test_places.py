@@ -10,10 +10,9 @@ import torch
 
 from conftest import small_model
 from seq2see.config import Config, TrainingConfig
-from seq2see.data import places as placing
 from seq2see.data.batching import Batch, Batches, Ragged
 from seq2see.data.packing import PackedBatch, PackedBatches
-from seq2see.data.places import _best, _blocks, with_copies, with_places
+from seq2see.data.places import with_copies, with_places
 from seq2see.data.variation import chained, invented, made_up, varied
 from seq2see.model.transformer import Transformer
 from seq2see.storage.folder import Tokenizers
@@ -69,65 +68,6 @@ def test_each_token_of_a_target_has_its_place_in_the_source() -> None:
         right += all(sounds[: at + 1] == so_far[: at + 1] for at, so_far in enumerate(said))
     assert right > 180
     assert set(found.places[found.offsets[200] :].tolist()) == {-1}
-
-
-def test_texts_that_come_in_another_order_have_no_places() -> None:
-    random = Random(1)
-    texts = [[random.randrange(3, 13) for _ in range(random.randint(4, 8))] for _ in range(200)]
-    reversed_ = [(text, [letter + 20 for letter in text[::-1]]) for text in texts]
-    assert with_places(*sides([(text, [letter + 20 for letter in text]) for text in texts])).places is not None
-    assert with_places(*sides(reversed_)).places is None
-    assert with_places(*sides([([3], [23] * 5)])).places is None  # nothing is aligned
-
-
-def test_pairs_are_aligned_alike_in_blocks_of_any_size(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The lengths of the other pairs of a block do not matter, and a block may have one pair."""
-    both = sides(words(60))
-    expected = with_places(*both).places
-    for size in (1, 7):
-        monkeypatch.setattr(placing, "AT_ONCE", size)
-        found = with_places(*both).places
-        assert found is not None
-        assert np.array_equal(found, expected)
-
-
-def test_thousands_of_characters_do_not_fill_the_memory() -> None:
-    """Three thousand Chinese characters, each with one of 400 syllables or with two letters."""
-    random = Random(1)
-    for tokens, size in ((1, 400), (2, 60)):
-        sounds = [[random.randrange(3, size) for _ in range(tokens)] for _ in range(3000)]
-        drawn = [[random.randrange(3, 3000) for _ in range(random.randint(1, 4))] for _ in range(3000)]
-        pairs = [(source, [sound for one in source for sound in sounds[one]]) for source in drawn]
-        found = with_places(*sides(pairs))
-        assert found.places is not None
-        # the first token of the target belongs to the first of the source
-        assert np.mean(found.places[found.offsets[:-1] + 1] == 1) > 0.95
-    wide = [([n], [n]) for n in range(3, 5000)]
-    assert with_places(*sides(wide)).places is None
-
-
-def test_places_follow_their_rows() -> None:
-    """What is taken, put together and chained keeps its places; where there are none, they are not known."""
-    source, target = sides(words(60))
-    placed = with_places(source, target)
-    assert placed.places is not None
-    some = placed.taken(np.array([5, 2])).and_then(target.taken(np.array([1])))
-    assert some.places is not None
-    expected = [placed.places[placed.offsets[row] : placed.offsets[row + 1]] for row in (5, 2)]
-    assert some.places.tolist() == [*np.concatenate(expected).tolist(), *[-1] * int(target.lengths[1])]
-    assert target.and_then(target).places is None
-    sources, targets = chained((source, placed), 40, 40, np.random.default_rng(1))
-    assert targets.places is not None
-    for row in range(len(sources.lengths)):
-        letters, sounds, places = (
-            values[side.offsets[row] : side.offsets[row + 1]].tolist()
-            for side, values in ((sources, sources.values), (targets, targets.values), (targets, targets.places))
-        )
-        ends = [place for place, sound in zip(places, sounds, strict=True) if sound == 2]
-        assert [letters[place] for place in ends] == [2, 2]
-        assert ends == [letters.index(2), len(letters) - 1]
-        single = [(letters[place], sound) for place, sound in zip(places, sounds, strict=True) if sound in (23, 24)]
-        assert all(letter + 20 == sound for letter, sound in single)  # these letters are spoken as they are written
 
 
 def added_by(settings: TrainingConfig) -> tuple[Transformer, Batch, float]:
@@ -205,24 +145,6 @@ def test_made_up_sources_look_like_the_others_and_are_new() -> None:
     assert made_up(Ragged.of([[1, 3, 2]]), 5, Random(1)) == []
 
 
-def test_the_first_made_up_sources_have_the_longest_stretches_of_the_others() -> None:
-    rules = Random(4)
-    syllables = [[rules.randrange(3, 20) for _ in range(3)] for _ in range(12)]
-    texts = [[1, *(letter for _ in range(3) for letter in rules.choice(syllables)), 2] for _ in range(60)]
-    found = made_up(Ragged.of(texts), 400, Random(1))
-
-    def stretches(rows: list[list[int]], size: int) -> set[tuple[int, ...]]:
-        return {tuple(row[place : place + size]) for row in rows for place in range(len(row) - size + 1)}
-
-    known = stretches(texts, 6)
-    new = [len(stretches([row], 6) - known) for row in found]
-    assert new[0] == 0
-    assert new[-1] > 0
-    first = next(place for place, count in enumerate(new) if count)
-    assert all(count == 0 for count in new[:first])
-    assert first > 10
-
-
 def test_chained_pairs_are_two_pairs_with_an_end_between_them() -> None:
     """Both sides hold the same two pairs in the same order; what is too long is left out; each draw differs."""
     pairs = words(50)
@@ -265,15 +187,6 @@ def cut_forms() -> tuple[tuple[Ragged, Ragged], tuple[Tokenizer, Tokenizer]]:
     return (source, with_copies(source, target, (both[0].vocabulary(), both[1].vocabulary()))), both
 
 
-def test_letters_that_a_form_copies_are_found() -> None:
-    """The copied letters have the position of their source; the start, the endings and the end have none."""
-    (_, target), _ = cut_forms()
-    first, second, third = np.split(target.known_places, target.offsets[1:-1])
-    assert first.tolist() == [-1, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, -1, -1, -1]
-    assert second.tolist() == [-1, -1, -1, 1, 2, 3, 4, 5, 6, 7, 8, -1, -1]
-    assert set(third.tolist()) == {-1}
-
-
 def test_invented_stems_are_the_same_on_both_sides() -> None:
     """A new stem replaces the old one in lemma and form, and all that the endings depend on stays."""
     given, (source, target) = cut_forms()
@@ -308,18 +221,3 @@ def test_training_invents_stems() -> None:
     assert trainer.learner.settings.guided == 1.0
     assert np.array_equal(trainer.as_read[1].known_places, given[1].known_places)
     assert len(list(trainer.steps())) == 2
-
-
-@pytest.mark.parametrize("path", [
-    [(0, 0), (1, 2), (2, 4)], [(0, 0), (2, 1), (4, 2)], [(0, 0), (1, 2), (2, 3), (3, 5)],
-    [(0, 0), (2, 1), (3, 2), (5, 3)], [(0, 0), (2, 1), (3, 1), (5, 2), (6, 2)],
-])  # fmt: skip
-def test_the_first_way_through_a_pair_is_near_its_diagonal(path: list[tuple[int, int]]) -> None:
-    n, m = path[-1]
-    longer = [3] * 30, [3] * 31
-    (block,) = _blocks(*sides([([3] * n, [3] * m), longer, ([4], [5]), ([4] * n, [5] * m)]))
-    assert block.rows.tolist() == [2, 0, 3, 1]
-    found = _best(block, dict.fromkeys(placing.MOVES))  # (L, 2, B), from the end
-    for column in (1, 2):
-        ways = [(int(i), int(j)) for i, j in found[::-1, :, column]]
-        assert list(dict.fromkeys(ways)) == path

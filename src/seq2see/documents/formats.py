@@ -10,10 +10,11 @@ import json
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from itertools import accumulate
 
-from seq2see.documents.runs import MOST_TAGS, DocumentPart, Sentence, tagged
+from seq2see.documents.markdown import markdown
+from seq2see.documents.markup import tagged, web
+from seq2see.documents.runs import MOST_TAGS, DocumentPart, Sentence
 from seq2see.errors import UserError, counted, shown, suggest
 from seq2see.stopping import go_on
 
@@ -367,19 +368,11 @@ def is_prose(value: str) -> bool:
     )
 
 
-def _marked_up(name: str, text: str, notes: list[str]) -> Iterator[DocumentPart]:
-    """Read HTML or Markdown. Other texts do without the module, which takes time to import."""
-    from seq2see.documents import markup
-
-    found: Iterator[DocumentPart] = getattr(markup, name)(text, notes)
-    return found
-
-
 #: How each format is read.
 FORMATS: dict[str, Callable[[str, list[str]], Iterator[DocumentPart]]] = {
     "text": plain,
-    "html": partial(_marked_up, "web"),
-    "markdown": partial(_marked_up, "markdown"),
+    "html": web,
+    "markdown": markdown,
     "srt": subtitles,
     "po": messages,
     "json": values,

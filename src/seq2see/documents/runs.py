@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left, bisect_right
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -22,8 +22,6 @@ from seq2see.documents import sentences
 from seq2see.documents.kept import Read, nearest_gap
 from seq2see.documents.sentences import MARKS, STOPS, Span
 
-#: A tag such as <b>, </a>, <0> or <br/>; "a < b" is none.
-TAG = re.compile(r"<(?P<end>/?)(?P<name>[A-Za-z][\w:-]*|\d+)(?P<rest>(?:\s[^<>]*)?/?)>")
 WORD = re.compile(r"\w+")
 CLAUSE = re.compile(
     rf"[;:,—–](?=\s)|\s[-–—](?=\s)|[،؛、，；：]|(?<![{STOPS}])[{STOPS}]++[\"'”’»)\]]*+(?=\s)|[{MARKS}]+"
@@ -421,90 +419,3 @@ class _Writer:
             if start < last < end:
                 last = end
         return first, last
-
-
-class Builder:
-    """Collects the words, tags and fixed parts of a run in order."""
-
-    def __init__(self, escape: Escape = str) -> None:
-        self.escape = escape
-        self.parts: list[tuple[str, str, str]] = []  # kind, name or spelling, text
-
-    @property
-    def has_words(self) -> bool:
-        """Whether there are any words."""
-        return any(kind == "words" for kind, _, _ in self.parts)
-
-    def add(self, kind: str, text: str, name: str = "") -> None:
-        """Add words, a fixed part, a tag to open or close, or a break: a line end, which is a space between words.
-
-        ``name`` is that of a tag, or how the document writes words, if not as ``escape`` does.
-        """
-        self.parts.append((kind, name, text))
-
-    def run(self) -> TextRun:
-        """Return the run."""
-        matched = self._matched()
-        plain, length = list[str](), 0
-        pairs, breaks, fixed, stack = list[Pair](), list[Break](), list[Span](), list[tuple[int, str, int]]()
-        spelled = list[Spelling]()
-        for number, (kind, name, text) in enumerate(self.parts):
-            if kind == "break":
-                breaks.append(Break(length, text))
-                text = " "
-            elif kind == "open" and number in matched:
-                stack.append((length, text, number))
-                continue
-            elif kind == "close" and number in matched:
-                first, opening, opened = stack.pop()
-                pairs.append(Pair(first, length, opening, text, opened, number))
-                continue
-            elif kind in ("open", "close"):
-                pairs.append(Pair(length, length, text, "", number, number))
-                continue
-            elif kind != "words":
-                fixed.append((length, length + len(text)))
-            elif name and text:
-                spelled.append((length, length + len(text), name))
-            plain.append(text)
-            length += len(text)
-        pairs.sort(key=lambda pair: (pair.first, -pair.last, pair.opened))
-        return TextRun("".join(plain), tuple(pairs), tuple(breaks), tuple(fixed), self.escape, tuple(spelled))
-
-    def _matched(self) -> set[int]:
-        """Return the indices of matching tags, properly nested."""
-        stack, found, waiting = list[tuple[str, int]](), set[int](), Counter[str]()
-        for number, (kind, name, _) in enumerate(self.parts):
-            if kind == "open":
-                stack.append((name, number))
-                waiting[name] += 1
-            elif kind == "close" and waiting[name]:
-                while True:
-                    other, opened = stack.pop()
-                    waiting[other] -= 1
-                    if other == name:
-                        break
-                found |= {opened, number}
-        return found
-
-
-def kind_of(tag: re.Match[str]) -> str:
-    """Return what a tag does in a run."""
-    return "fixed" if tag["rest"].endswith("/") else "close" if tag["end"] else "open"
-
-
-def tagged(lines: Sequence[str], breaks: Sequence[str] = ()) -> TextRun:
-    """Read some lines with tags among their words, and the text between the lines."""
-    if len(lines) == 1 and not TAG.search(lines[0]):
-        return TextRun(lines[0])
-    builder = Builder()
-    for line, before in zip(lines, ["", *breaks], strict=True):
-        if before:
-            builder.add("break", before)
-        at = 0
-        for tag in TAG.finditer(line):
-            builder.add("words", line[at : tag.start()])
-            builder.add(kind_of(tag), tag[0], tag["name"].lower())
-            at = tag.end()
-        builder.add("words", line[at:])
-    return builder.run()
