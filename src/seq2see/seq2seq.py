@@ -143,8 +143,6 @@ class Seq2Seq:
 
     def __call__(self, text: Input) -> str:
         """Answer one text."""
-        text = self.answerer.text_of(text)
-        self.answerer.check(text)
         [answer] = self.answers([text], probabilities=False)
         if answer.error is not None:
             raise InputError(answer.error)

@@ -141,7 +141,7 @@ def build(*modules: str) -> typer.Typer:
     for module in modules:
         import_module(f"seq2see.cli.{module}").register(app)
     order = [*HOMES]
-    app.registered_commands.sort(key=lambda one: order.index(one.name or getattr(one.callback, "__name__", "")))
+    app.registered_commands.sort(key=lambda one: order.index(str(one.name or getattr(one.callback, "__name__", ""))))
     for command in app.registered_commands:
         command.help = _paragraphs(command.help or getattr(command.callback, "__doc__", None) or "")
     return app

@@ -340,7 +340,8 @@ def drawn(asked: Asked) -> Figure:
             return plots.plot_training(_log(asked))
         case kind:
             ax = getattr(architecture, f"plot_{kind.replace('-', '_')}")(asked.config())
-    figure: Figure = ax.get_figure(root=True)
+    figure = ax.get_figure(root=True)
+    assert figure is not None
     if title:
         ax.set_title(title, loc="left", fontsize=9, pad=10)
         # the picture of a few tokens would be narrower than its title

@@ -12,9 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
 
-from seq2see.documents.markdown import markdown
-from seq2see.documents.markup import tagged, web
-from seq2see.documents.runs import MOST_TAGS, DocumentPart, Sentence
+from seq2see.documents.runs import MOST_TAGS, DocumentPart, Sentence, tagged
 from seq2see.errors import UserError, counted, shown, suggest
 from seq2see.stopping import go_on
 
@@ -368,11 +366,25 @@ def is_prose(value: str) -> bool:
     )
 
 
+def _web(text: str, notes: list[str]) -> Iterator[DocumentPart]:
+    """Read HTML. Other texts do without the module, which takes time to import."""
+    from seq2see.documents.markup import web
+
+    return web(text, notes)
+
+
+def _markdown(text: str, notes: list[str]) -> Iterator[DocumentPart]:
+    """Read Markdown."""
+    from seq2see.documents.markdown import markdown
+
+    return markdown(text, notes)
+
+
 #: How each format is read.
 FORMATS: dict[str, Callable[[str, list[str]], Iterator[DocumentPart]]] = {
     "text": plain,
-    "html": web,
-    "markdown": markdown,
+    "html": _web,
+    "markdown": _markdown,
     "srt": subtitles,
     "po": messages,
     "json": values,

@@ -7,8 +7,7 @@ from bisect import bisect_right
 from collections.abc import Iterator
 from typing import Any
 
-from seq2see.documents.markup import TAG, Builder, kind_of
-from seq2see.documents.runs import DocumentPart, TextRun
+from seq2see.documents.runs import TAG, Builder, DocumentPart, TextRun
 from seq2see.errors import UserError
 from seq2see.stopping import go_on
 
@@ -192,7 +191,7 @@ def _line(lines: list[str], breaks: list[str]) -> TextRun:
             elif kind in ("link", "target"):
                 builder.add("open" if kind == "link" else "close", raw, "[")
             elif tag is not None:
-                builder.add(kind_of(tag), raw, tag["name"].lower())
+                builder.add_tag(tag)
             else:
                 builder.add("fixed", raw)
         builder.add("words", line[at:])

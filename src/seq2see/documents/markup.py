@@ -1,4 +1,4 @@
-"""HTML as runs of words, and words with tags among them; everything else is written back unchanged."""
+"""HTML as runs of words; everything else is written back unchanged."""
 
 from __future__ import annotations
 
@@ -9,13 +9,10 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
-from seq2see.documents.runs import Break, DocumentPart, Escape, Pair, Spelling, TextRun
-from seq2see.documents.sentences import Span
+from seq2see.documents.runs import Builder, DocumentPart
 from seq2see.errors import UserError, shown
 from seq2see.stopping import go_on
 
-#: A tag such as <b>, </a>, <0> or <br/>; "a < b" is none.
-TAG = re.compile(r"<(?P<end>/?)(?P<name>[A-Za-z][\w:-]*|\d+)(?P<rest>(?:\s[^<>]*)?/?)>")
 #: Elements within a sentence.
 INLINE = frozenset(
     "a abbr acronym b bdi bdo big cite data del dfn em font i ins label mark q s small span strike strong sub sup "
@@ -57,96 +54,6 @@ REFERENCE = re.compile(r"&(?:#[0-9]++;?|#[xX][0-9a-fA-F]++;?|[A-Za-z][A-Za-z0-9]
 LONGEST_NUMBER = 12  # most characters of a numeric reference
 #: Parts of HTML text: a line end, which is a space in HTML; a reference; a sign that may need one.
 WORDS = re.compile(rf"(?P<line>(?<![ \t])[ \t]*+[\r\n]\s*+)|(?P<reference>{REFERENCE.pattern})|(?P<sign>[<>&])")
-
-
-class Builder:
-    """Collects the words, tags and fixed parts of a run in order."""
-
-    def __init__(self, escape: Escape = str) -> None:
-        self.escape = escape
-        self.parts: list[tuple[str, str, str]] = []  # kind, name or spelling, text
-
-    @property
-    def has_words(self) -> bool:
-        """Whether there are any words."""
-        return any(kind == "words" for kind, _, _ in self.parts)
-
-    def add(self, kind: str, text: str, name: str = "") -> None:
-        """Add words, a fixed part, a tag to open or close, or a break: a line end, which is a space between words.
-
-        ``name`` is that of a tag, or how the document writes words, if not as ``escape`` does.
-        """
-        self.parts.append((kind, name, text))
-
-    def run(self) -> TextRun:
-        """Return the run."""
-        matched = self._matched()
-        plain, length = list[str](), 0
-        pairs, breaks, fixed, stack = list[Pair](), list[Break](), list[Span](), list[tuple[int, str, int]]()
-        spelled = list[Spelling]()
-        for number, (kind, name, text) in enumerate(self.parts):
-            if kind == "break":
-                breaks.append(Break(length, text))
-                text = " "
-            elif kind == "open" and number in matched:
-                stack.append((length, text, number))
-                continue
-            elif kind == "close" and number in matched:
-                first, opening, opened = stack.pop()
-                pairs.append(Pair(first, length, opening, text, opened, number))
-                continue
-            elif kind in ("open", "close"):
-                pairs.append(Pair(length, length, text, "", number, number))
-                continue
-            elif kind != "words":
-                fixed.append((length, length + len(text)))
-            elif name and text:
-                spelled.append((length, length + len(text), name))
-            plain.append(text)
-            length += len(text)
-        pairs.sort(key=lambda pair: (pair.first, -pair.last, pair.opened))
-        return TextRun("".join(plain), tuple(pairs), tuple(breaks), tuple(fixed), self.escape, tuple(spelled))
-
-    def _matched(self) -> set[int]:
-        """Return the indices of matching tags, properly nested."""
-        stack, found, waiting = list[tuple[str, int]](), set[int](), Counter[str]()
-        for number, (kind, name, _) in enumerate(self.parts):
-            if kind == "open":
-                stack.append((name, number))
-                waiting[name] += 1
-            elif kind == "close" and waiting[name]:
-                while True:
-                    other, opened = stack.pop()
-                    waiting[other] -= 1
-                    if other == name:
-                        break
-                found |= {opened, number}
-        return found
-
-
-def kind_of(tag: re.Match[str]) -> str:
-    """Return what a tag does in a run."""
-    return "fixed" if tag["rest"].endswith("/") else "close" if tag["end"] else "open"
-
-
-def tagged(lines: Sequence[str], breaks: Sequence[str] = ()) -> TextRun:
-    """Read some lines with tags among their words, and the text between the lines."""
-    if len(lines) == 1 and not TAG.search(lines[0]):
-        return TextRun(lines[0])
-    builder = Builder()
-    for line, before in zip(lines, ["", *breaks], strict=True):
-        if before:
-            builder.add("break", before)
-        at = 0
-        for tag in TAG.finditer(line):
-            builder.add("words", line[at : tag.start()])
-            builder.add(kind_of(tag), tag[0], tag["name"].lower())
-            at = tag.end()
-        builder.add("words", line[at:])
-    return builder.run()
-
-
-# --- HTML ------------------------------------------------------------------------------------------------------
 
 
 class Token(NamedTuple):
