@@ -42,10 +42,10 @@ from seq2see.decoding.hypothesis import PAPER, Special, with_beam
 from seq2see.decoding.search import LOGITS_PART, _by_parts, beam_search, greedy
 from seq2see.decoding.torch_engine import WORTH_A_LANE, TorchEngine
 from seq2see.kernels import operators
-from seq2see.kernels.bodies import span_attention
 from seq2see.kernels.ensemble import Ensemble
-from seq2see.kernels.masks import PackedMask
+from seq2see.kernels.operators import span_attention
 from seq2see.kernels.registry import network_of
+from seq2see.kernels.shared import PackedMask
 from seq2see.model.attention import written_attention
 from seq2see.model.masks import Mask
 from seq2see.tasks.dates import splits
@@ -110,7 +110,7 @@ def planned_losses(count: int, steps: int = 120) -> list[float]:
 
 def kernels() -> Iterator[tuple[str, float, float]]:
     """Yield what a kernel is, how far it is from the written equations, and how far it may be."""
-    from seq2see.kernels.scan import scan
+    from seq2see.kernels.choose_kernels import scan
 
     torch.manual_seed(0)
     yield from packed()
@@ -241,7 +241,7 @@ def smoothed() -> Iterator[tuple[str, float, float]]:
 
 def normed_sums() -> Iterator[tuple[str, float, float]]:
     """Compare the norm of a sum, with what dropout keeps, and its gradients, relatively."""
-    from seq2see.kernels import add_norm
+    from seq2see.kernels import training_kernels as add_norm
 
     on_gpu, programs = DEVICE == "cuda", add_norm.PROGRAMS
     half = torch.bfloat16 if on_gpu else torch.float16
@@ -286,14 +286,14 @@ def relu_gradients() -> Iterator[tuple[str, float, float]]:
 
 def mask_of(seed: Tensor, T: int, D: int, dropout: float) -> Tensor:
     """Return the factors (T, D) of dropout by the kernels: of h = 1 and x = 0 the sum shows them."""
-    from seq2see.kernels import add_norm
+    from seq2see.kernels import training_kernels as add_norm
 
     if not dropout:
         return torch.ones(T, D, dtype=torch.float64, device=DEVICE)
     ones = torch.ones(T, D, device=DEVICE)
-    total, sizes = torch.empty_like(ones), add_norm._sizes(ones, dropout)
+    total, sizes = torch.empty_like(ones), add_norm._norm_sizes(ones, dropout)
     rows = torch.empty(2, T, device=DEVICE)
-    add_norm._forward[(-(-T // sizes["ROWS"]),)](
+    add_norm._norm_forward[(-(-T // sizes["ROWS"]),)](
         ones * 0, ones, ones, ones, seed, torch.empty_like(ones), total, rows[0], rows[1], T, 1e-5, **sizes
     )
     return total.double()

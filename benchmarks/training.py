@@ -37,7 +37,7 @@ class PlainLearner:
     """A training loop as one writes it around ``torch.nn.Transformer``, from the same weights and with our recipe."""
 
     def __init__(self, trainer: Trainer) -> None:
-        self.settings, self.pad = trainer.config.training, trainer.pads[1]
+        self.settings, self.pad = trainer.config.training, trainer.tokenizers.target.pad
         self.outside = copy.deepcopy(trainer.model)  # of which it uses the embeddings and the output projection
         self.plain = PlainTransformer(self.outside)
         used = (self.plain.network, self.outside.encoder.embedding, self.outside.decoder.embedding, self.outside.output)

@@ -50,14 +50,15 @@ def test_commands_and_options_are_frozen() -> None:
     ]  # fmt: skip
     assert options["score"] == ["--columns", "--json", "--model"]
     assert options["train"] == [
-        "--budget", "--columns", "--count", "--device", "--distil", "--ensemble", "--from", "--out", "--preset",
-        "--resume", "--rules", "--search", "--seed", "--set", "--steps", "--strict", "--teacher", "--tensorboard",
+        "--budget", "--columns", "--count", "--device", "--distil", "--ensemble", "--from", "--log", "--out",
+        "--preset", "--resume", "--rules", "--search", "--seed", "--set", "--steps", "--strict", "--teacher",
         "--test", "--threads", "--tokenizer", "--unlabelled", "--unseen", "--validation", "--vocabulary", "--watch",
         "--years",
     ]  # fmt: skip
     assert options["doctor"] == ["--columns", "--json", "--preset", "--test", "--validation", "--why"]
     assert options["tokenize"] == ["--columns", "--data", "--model", "--target", "--vocabulary"]
     assert options["presets"] == ["--vocabulary"]
+    assert options["runs"] == ["--compare", "--json"]
     assert options["demo"] == []
     assert options["import"] == ["--from-language", "--out", "--to-language"]
     assert options["export"] == ["--file", "--format", "--model", "--out", "--quantization", "--to"]

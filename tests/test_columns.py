@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 import seq2see
 from seq2see.cli import app
 from seq2see.data import cuts, shards
-from seq2see.data.pairs import Corpus, corpus_of, read_pairs
+from seq2see.data.pairs import corpus_of, read_pairs
 from seq2see.errors import UserError
 
 ROWS = [("1", "one", "un"), ("2", "two", "deux"), ("3", "three", "trois")]
@@ -73,23 +73,6 @@ def test_columns_by_name_and_by_number(columns: tuple[str, str], tmp_path: Path)
     assert corpus.header == ["english", "french"]
     assert corpus.taken == "'english' → 'french'"
     assert corpus.lines == [2, 3, 4]
-
-
-USUAL = """
-source target, src tgt, trg input, output from, to question, answer x, y en, de fr, es it, nl pt, ru eng, deu
-ger, fra fre, spa ita, nld por, rus english, german french, spanish italian, dutch portuguese, russian
-chinese, japanese id, idx lemma, form features, tags pronunciation, phonemes phones, grapheme graphemes,
-source_text target_text, input_text output_text
-"""
-
-
-def test_two_usual_names_are_a_header(tmp_path: Path) -> None:
-    for names in USUAL.split(","):
-        one, other = names.split()
-        corpus = read_pairs([write(tmp_path / "a.tsv", f"{one}\t{other}\nhund\tkatt\n")])
-        assert (corpus.header, corpus.pairs) == ([one, other], [("hund", "katt")])
-        corpus = read_pairs([write(tmp_path / "a.tsv", f"{one}\tother\nhund\tkatt\n")])
-        assert (corpus.header, len(corpus.pairs)) == ([], 2)
 
 
 def test_a_header_is_known_by_its_words_by_numbers_below_and_by_what_is_asked_for(tmp_path: Path) -> None:
@@ -267,14 +250,6 @@ def test_the_commands_take_columns(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert "is for files of pairs" in str(done.exception)
 
 
-def test_fit_takes_columns_of_a_file(tmp_path: Path) -> None:
-    path = write(tmp_path / "a.csv", "id,en,fr\n" + "".join(f"{n},word {n},mot {n}\n" for n in range(30)))
-    made = seq2see.fit(path, columns=("en", "fr"), training={"steps": 1}, model=TINY)
-    assert "w" in made.tokenizers.source.vocabulary()
-    with pytest.raises(UserError, match="are one in each file"):
-        seq2see.fit((path, path), columns=("en", "fr"))
-
-
 def test_columns_of_features_in_memory() -> None:
     import pandas
     import polars
@@ -312,7 +287,3 @@ def test_columns_of_features_in_memory() -> None:
 def test_rows_in_memory_that_cannot_be_used(rows: Any, columns: Any, message: str) -> None:
     with pytest.raises(UserError, match=message):
         corpus_of(rows, columns)
-
-
-def test_nothing_is_said_of_two_columns() -> None:
-    assert Corpus("x").taken == ""

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import subprocess
-import sys
 from pathlib import Path
 from random import Random
 from types import SimpleNamespace
@@ -323,13 +321,3 @@ def test_a_confidence_that_was_fitted_on_few_pairs_is_used_with_a_warning(
     model: Any = SimpleNamespace(config=SimpleNamespace(task="pairs"), confidence=SimpleNamespace(fitted_on=fitted))
     Answerer.check_options(model, Options(min_confidence=least))
     assert [f"fitted on only {fitted} pairs" in line for line in caplog.messages] == [True] * warns
-
-
-def test_the_command_prints_the_warning_once_as_one_of_its_own(trained: Path, tmp_path: Path) -> None:
-    file = tmp_path / "words.txt"
-    file.write_text("karala\n" * 8200)  # more than one window
-    words = ["predict", "--model", str(trained), "--min-confidence", "0.5", "--file", str(file)]
-    done = subprocess.run([sys.executable, "-m", "seq2see", *words], capture_output=True, text=True, check=True)
-    first, *rest = done.stderr.splitlines()
-    assert first.startswith("seq2see: The confidence of this model was fitted on only 60 pairs")
-    assert "fitted" not in "".join(rest)

@@ -19,17 +19,9 @@ from seq2see.config import (
     Schema,
     TrainingConfig,
     parse_overrides,
-    preset,
 )
 from seq2see.errors import ConfigError
 from seq2see.storage.folder import SHIPPED
-
-
-def test_heads_are_free_of_d_model() -> None:
-    config = ModelConfig.of(d_model=10, heads=3, d_k=7, d_v=2)
-    assert (config.d_k, config.d_v) == (7, 2)
-    assert ModelConfig().d_k == 64
-
 
 #: Each setting, its default and its bounds.
 DEFAULTS = {
@@ -162,15 +154,6 @@ def test_overrides() -> None:
     for bad, message in (("steps=5", "SECTION.NAME=VALUE"), ("modle.d_ff=1", "Did you mean 'model'")):
         with pytest.raises(ConfigError, match=message):
             parse_overrides([bad])
-
-
-def test_every_preset_is_valid() -> None:
-    for name, entry in PRESETS.items():
-        ModelConfig.of(**entry.model)
-        TrainingConfig.of(**entry.training)
-        assert preset(name) is entry
-    with pytest.raises(ConfigError, match="Did you mean 'base'"):
-        preset("bse")
 
 
 def test_a_setting_of_another_section_is_found_there() -> None:

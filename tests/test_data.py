@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from datetime import date
 
-import numpy as np
 import pytest
 
 from seq2see.data.batching import Batches, Ragged
@@ -13,25 +12,10 @@ from seq2see.errors import InputError
 from seq2see.tasks import dates
 
 
-def test_dates_in_words() -> None:
-    assert dates.in_words(date(1845, 1, 5)) == "January 5, 1845"
-    assert dates.in_words(date(9999, 12, 31)) == "December 31, 9999"
-
-
 def test_there_are_3287182_dates() -> None:
     ordinals = dates.all_ordinals()
     assert len(ordinals) == 3_287_182
     assert dates.pairs_of(ordinals[[0, -1]]) == [("1000-01-01", "January 1, 1000"), ("9999-12-31", "December 31, 9999")]
-
-
-def test_splits_are_disjoint_seeded_and_within_years() -> None:
-    parts = dates.splits(500, 100, 100, seed=3, years=(1990, 1999))
-    everything = [pair for part in parts for pair in part]
-    assert [len(part) for part in parts] == [500, 100, 100]
-    assert len(set(everything)) == 700
-    assert all("1990" <= source[:4] <= "1999" for source, _ in everything)
-    assert parts == dates.splits(500, 100, 100, seed=3, years=(1990, 1999))
-    assert parts != dates.splits(500, 100, 100, seed=4, years=(1990, 1999))
 
 
 @pytest.mark.parametrize(
@@ -84,47 +68,6 @@ def test_hold_out_splits_by_source() -> None:
 
 def ragged(lengths: list[int]) -> Ragged:
     return Ragged.of([[10 * row + column for column in range(length)] for row, length in enumerate(lengths)])
-
-
-def test_ragged_pads_any_rows() -> None:
-    values, real = ragged([2, 0, 3]).padded(np.array([2, 0]), pad=-1)
-    assert values.tolist() == [[20, 21, 22], [0, 1, -1]]
-    assert real.tolist() == [[True] * 3, [True, True, False]]
-
-
-@pytest.mark.parametrize("sorted_by_length", [True, False])
-def test_an_epoch_holds_every_pair_once_within_the_budget(sorted_by_length: bool) -> None:
-    random = np.random.default_rng(0)
-    lengths = random.integers(2, 40 if sorted_by_length else 3, 500).tolist()
-    source, target = ragged(lengths), ragged(lengths[::-1])
-    batches = Batches(source, target, (0, 0), batch_tokens=400, seed=1)
-    assert batches.sorted == sorted_by_length
-    for epoch in range(2):
-        rows = batches.order(epoch)
-        assert sorted(np.concatenate(rows).tolist()) == list(range(500))
-        assert len(rows) == batches.per_epoch
-        for chosen in rows:
-            assert len(chosen) * batches.longest[chosen].max() <= 400
-
-
-def test_batches_depend_on_seed_and_step_alone() -> None:
-    def make(seed: int) -> Batches:
-        return Batches(ragged([5] * 100), ragged([5] * 100), (0, 0), batch_tokens=50, seed=seed)
-
-    forward = [make(1).at(step).source for step in range(25)]
-    one = make(1)
-    for step in (24, 3, 11, 3):  # any order, across epochs
-        assert (one.at(step).source == forward[step]).all()
-    assert any((make(2).at(step).source != forward[step]).any() for step in range(10))
-    assert any((forward[step] != forward[step + 10]).any() for step in range(10))  # epochs differ
-
-
-def test_targets_are_shifted_by_one_and_counted() -> None:
-    batch = Batches(Ragged.of([[1, 2]]), Ragged.of([[5, 6, 7, 8]]), (0, 0), 100, 0).everything()
-    assert batch.target_in.tolist() == [[5, 6, 7]]
-    assert batch.target_out.tolist() == [[6, 7, 8]]
-    assert batch.tokens == 3
-    assert batch.source_mask.keys is None
 
 
 def test_a_pair_longer_than_the_budget_is_a_batch_of_its_own() -> None:

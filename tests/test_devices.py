@@ -112,29 +112,6 @@ def test_looking_for_a_gpu_where_the_system_shows_none_imports_no_torch() -> Non
     assert done.returncode == 0, done.stderr
 
 
-def test_the_system_is_asked_before_torch_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    there = {"/dev/nvidiactl"}
-    monkeypatch.setattr(devices.Path, "exists", lambda path: str(path) in there)
-    monkeypatch.setattr(devices.sys, "platform", "linux")
-    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    assert devices._may_have_one()
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
-    assert not devices._may_have_one()
-    monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
-    there.clear()
-    assert not devices._may_have_one()
-    monkeypatch.setattr(devices.sys, "platform", "darwin")
-    monkeypatch.setattr(devices.platform, "machine", lambda: "arm64")
-    assert devices._may_have_one()
-
-
-def test_found_names_every_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
-    monkeypatch.setattr(torch.backends.mps, "is_available", lambda: True)
-    assert devices.found() == ["cuda:0", "cuda:1", "mps"]
-
-
 # --- where it is used ----------------------------------------------------------------------------------------------
 
 
@@ -161,12 +138,6 @@ def test_a_training_plans_for_the_device_that_is_chosen(monkeypatch: pytest.Monk
     made_up(monkeypatch, NONE)
     ready = prepare(data, TrainOptions())
     assert (ready.device, ready.where.said) == ("cpu", "")
-
-
-def test_ensembles_on_a_gpu_learn_from_packed_batches(monkeypatch: pytest.MonkeyPatch) -> None:
-    made_up(monkeypatch, ONE)
-    ready = prepare(RawSplits.read(PAIRS), TrainOptions(members=3, device="cuda"))
-    assert (ready.config.model.members, ready.config.training.layout) == (3, "packed")
 
 
 def test_apples_gpu_trains_padded_batches_in_float32(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,8 +17,8 @@ from seq2see.decoding.hypothesis import PAPER, Special
 from seq2see.decoding.search import beam_search, greedy
 from seq2see.errors import ConfigError, UserError
 from seq2see.interchange import to_huggingface, to_onnx
-from seq2see.interchange.to_ctranslate2 import export, specification
-from seq2see.kernels.distances import EXACT, FARTHEST, RelativeAttention, RotaryAttention, bucket_of, turned
+from seq2see.interchange.to_ctranslate2 import export, numbers_of, specification
+from seq2see.kernels.distances import EXACT, FARTHEST, RelativeAttention, RotaryAttention, bucket_of
 from seq2see.kernels.registry import network_of, with_kernels, without_kernels
 from seq2see.model.masks import CAUSAL, Mask
 from seq2see.model.sublayers import Observable
@@ -82,13 +82,6 @@ def test_it_computes_what_the_equations_say(positions: str) -> None:
             torch.testing.assert_close(attention(x, x, mask), expected, atol=1e-5, rtol=1e-4)
 
 
-def test_a_turned_product_depends_on_the_distance_alone() -> None:
-    q, k = torch.randn(1, 2, 8), torch.randn(1, 2, 8)
-    products = [(turned(q, torch.tensor([at])) * turned(k, torch.tensor([at + 5]))).sum(-1) for at in (0, 3, 1000)]
-    torch.testing.assert_close(products[0], products[1])
-    torch.testing.assert_close(products[0], products[2], atol=1e-3, rtol=1e-3)
-
-
 def test_buckets_are_exact_near_zero_and_wider_further_away() -> None:
     both, back = (bucket_of(torch.arange(-2000, 2001), causal).tolist() for causal in (False, True))
     assert len(set(both)) == 63  # 0 has no other direction
@@ -140,15 +133,6 @@ def test_steps_beams_packed_batches_and_recorders_agree(positions: str) -> None:
 
 
 @BOTH
-def test_order_matters_without_a_table_of_positions(positions: str) -> None:
-    model = model_of(positions)
-    with torch.no_grad():
-        one, two = model.encode(torch.tensor([3, 4, 5])), model.encode(torch.tensor([5, 4, 3]))
-    assert not torch.allclose(one[0], two[2], atol=1e-3)
-    assert not model.encoder.embedding.positions.any()
-
-
-@BOTH
 def test_a_folder_keeps_them_and_every_search_answers(positions: str, tmp_path: Path) -> None:
     model = model_of(positions)
     tokenizers = Tokenizers(TOKENIZER, TOKENIZER)
@@ -170,7 +154,7 @@ def test_what_does_not_have_them_says_so(positions: str, tmp_path: Path) -> None
     assert f"{positions} positions" in (live.why_not(tokenizers, config.decoding, positions) or "")
     if positions == "relative":
         with pytest.raises(UserError, match="relative positions"):
-            specification(model, tokenizers)
+            specification(numbers_of(model), model.config, tokenizers)
         with pytest.raises(UserError, match="relative positions"):
             Seq2Seq(config, tokenizers, model, engine="ctranslate2").predict(["abc"])
 

@@ -29,7 +29,8 @@ from seq2see.storage.folder import Tokenizers
 from seq2see.tasks import dates
 from seq2see.tokenizers.tokenizer import Tokenizer
 from seq2see.training import checkpoint, distributed
-from seq2see.training.loop import CHECKPOINTS, LOG, Step, Trainer
+from seq2see.training.checkpoint import CHECKPOINTS, LOG
+from seq2see.training.loop import Step, Trainer
 
 PACKED = {"layout": "packed", "batch_tokens": 256}
 NARROW = {"precision": "bfloat16", "steps": 5}

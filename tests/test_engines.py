@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import os
 import shutil
 import subprocess
@@ -22,11 +21,10 @@ import torch
 import seq2see
 from seq2see import machine
 from seq2see.answering import network
-from seq2see.answering.network import BATCHES_OF_A_GPU, cannot
+from seq2see.answering.network import cannot
 from seq2see.config import DecodingConfig
 from seq2see.decoding import ctranslate2_engine, engines, torch_engine
 from seq2see.decoding.ctranslate2_engine import CTranslate2Engine
-from seq2see.decoding.hypothesis import with_beam
 from seq2see.errors import UserError
 from seq2see.model.transformer import Transformer
 from seq2see.storage import folder
@@ -49,14 +47,6 @@ def test_a_prediction_on_the_command_line_imports_neither_torch_nor_numpy() -> N
         "try:\n    main()\nexcept SystemExit as end:\n    assert not end.code"
     )
     assert without_torch(code) == "January 5, 1845\n"
-
-
-def test_load_and_answers_import_neither_torch_nor_numpy() -> None:
-    code = (
-        "import seq2see\nmodel = seq2see.load('dates')\nanswer = model.answers(['2025-09-03'], beam=2)[0]\n"
-        "print(answer.output, answer.probability > 0.99, len(answer.tokens))"
-    )
-    assert without_torch(code) == "September 3, 2025 True 18\n"
 
 
 def test_a_model_that_has_answered_can_be_forked_copied_and_pickled() -> None:
@@ -212,14 +202,6 @@ def test_without_ctranslate2_torch_answers(monkeypatch: pytest.MonkeyPatch) -> N
     assert model("1845-01-05") == "January 5, 1845"
 
 
-def test_a_cpu_computes_in_float32_whatever_the_size(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Fewer bits would let an answer depend on the others of its batch."""
-    monkeypatch.setattr(torch_engine, "LARGE", 16)
-    engine = seq2see.load("dates", engine="torch").network.engine_for(1)
-    assert isinstance(engine, torch_engine.TorchEngine)
-    assert (engine.name, engine.narrow) == ("torch, float32", False)
-
-
 # --- exports in the user's cache, and the faster engine ------------------------------------------------------------
 
 
@@ -245,15 +227,6 @@ def test_a_folder_without_an_export_gets_one_in_the_cache_when_that_pays(
     again = seq2see.load(bare)
     assert again.network._transformer is None  # torch is not needed any more
     assert again.network.engine_for(1).name == "ctranslate2, float32"
-
-
-def test_an_edited_network_is_not_exported(bare: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("seq2see.answering.network.WORTH_EXPORT", 1)
-    model = seq2see.load(bare)
-    with torch.no_grad():
-        model.transformer.output.bias[model.tokenizers.target.end] += 100.0
-    assert model.network.engine_for(1000).name == "torch, float32"
-    assert not (bare.parent / "cache" / "seq2see" / "exports").exists()
 
 
 def test_a_cache_that_cannot_be_written_costs_nothing(
@@ -303,17 +276,6 @@ def test_eight_bits_that_answer_wrongly_are_refused(bare: Path, monkeypatch: pyt
     kept = bare.parent / "cache" / "seq2see" / "exports"
     assert not [path for path in kept.rglob("*") if path.is_file()]
     assert seq2see.load(bare).predict(["1845-01-05"]) == ["January 5, 1845"]
-
-
-def test_torch_answers_a_single_input_of_a_large_model_on_arm(monkeypatch: pytest.MonkeyPatch) -> None:
-    model = seq2see.load("dates")
-    monkeypatch.setattr(network, "LARGE_ROW", model.config.model.d_model)
-    for kind, inputs, beam, name in (
-        ("aarch64", 1, 1, "torch, float32"), ("aarch64", 2, 1, "ctranslate2, float32"),
-        ("aarch64", 1, 2, "ctranslate2, float32"), ("x86_64", 1, 1, "ctranslate2, float32"),
-    ):  # fmt: skip
-        monkeypatch.setattr(network.platform, "machine", lambda kind=kind: kind)
-        assert model.network.engine_for(inputs, beam).name == name
 
 
 def test_the_processor_tells_what_it_can_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -373,20 +335,6 @@ def test_both_engines_end_when_as_many_answers_have_ended_as_the_beam_is_wide(
         ] * 4
 
 
-def test_on_a_gpu_the_engine_is_kept_as_long_as_the_network_is_the_same() -> None:
-    model = seq2see.load("dates", engine="torch")
-    engine = model.network.engine_for(1)
-    assert isinstance(engine, torch_engine.TorchEngine)
-    assert model.network.engine_for(1) is not engine
-    model.network._torch = engine
-    engine.on_gpu = True
-    assert model.network.engine_for(500, beam=3) is engine
-    model.transformer.double()
-    assert model.network.engine_for(1) is not engine
-    model.network._torch, model.network._transformer = engine, copy.deepcopy(model.transformer)
-    assert model.network.engine_for(1) is not engine
-
-
 @pytest.mark.parametrize("kind", ["graphs", "bfloat16"])
 @pytest.mark.filterwarnings("ignore:mkldnn_matmul failed")
 def test_an_edit_by_a_recorder_reaches_the_answer_wherever_a_copy_would_give_it(kind: str) -> None:
@@ -440,41 +388,6 @@ def test_a_search_that_fails_leaves_the_settings_alone() -> None:
     assert (torch.get_num_threads(), torch.backends.mkldnn.enabled) == before
 
 
-@pytest.mark.parametrize("beam", [1, 4])
-def test_the_answer_does_not_depend_on_how_ctranslate2_shares_the_work(beam: int) -> None:
-    model = seq2see.load("dates", engine="ctranslate2")
-    engine = model.network.engine_for(1)
-    assert isinstance(engine, CTranslate2Engine)
-    sources = model.tokenizers.source.encode_batch(TEXTS[:40])
-    ours = engine.ids(sources, with_beam(beam))
-    # As with a large model on two cores: workers for many inputs, threads for few.
-    engine.small, engine.workers, engine.threads = False, 2, 2
-    engine.translators.clear()
-    assert engine.ids(sources, with_beam(beam)) == ours
-    assert [engine.ids([source], with_beam(beam))[0] for source in sources[:3]] == ours[:3]
-    assert sorted(engine.translators) == [1, 2]
-
-
-@pytest.mark.parametrize(
-    ("cores", "free", "inputs", "shared"),
-    [(1, 1, 100, (1, 1)), (2, 2, 1, (1, 2)), (2, 1, 1, (1, 1)), (2, 1, 100, (2, 1))],
-)
-def test_threads_share_a_product_on_free_cores_only_and_workers_apart_take_all(
-    monkeypatch: pytest.MonkeyPatch, cores: int, free: int, inputs: int, shared: tuple[int, int]
-) -> None:
-    made = []
-    monkeypatch.setattr(
-        ctranslate2_engine.ctranslate2,
-        "Translator",
-        lambda *_, inter_threads, intra_threads, **__: made.append((inter_threads, intra_threads)),
-    )
-    engine = CTranslate2Engine.__new__(CTranslate2Engine)
-    engine.small, engine.workers, engine.threads, engine.translators = False, cores, free, {}
-    engine.path, engine.compute_type, engine.making = Path("folder/ctranslate2"), "default", threading.Lock()
-    engine._translator(inputs)
-    assert made == [shared]
-
-
 LIKELIER = [("suppressed", (3,)), ("no_repeat", 2), ("min_length", 3), ("other_ends", (4,))]
 
 
@@ -526,50 +439,6 @@ def test_batches_overlap_and_keep_their_order(by: str, monkeypatch: pytest.Monke
     assert sys.getswitchinterval() == interval
 
 
-# A busy machine may stop a thread between taking a batch and noting it; a wrong order fails each time.
-@pytest.mark.flaky(reruns=2)
-def test_a_gpu_answers_one_window_after_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The window that comes first ends first, also if a second one waits meanwhile, and also if a third one failed."""
-    network = seq2see.load("dates", engine="torch").network
-    engine, begun, waits = network.engine_for(4), list[int](), threading.Event()
-    monkeypatch.setattr(network, "device", "cuda")
-
-    def search(engine: object, rows: list[int]) -> int:
-        begun.append(rows[0])
-        if rows[0] < BATCHES_OF_A_GPU:
-            assert waits.wait(60)
-        if rows == [200]:
-            raise UserError("no 200")
-        return rows[0]
-
-    def window(first: int) -> list[int]:
-        found = network.searched(((engine, [row]) for row in range(first, first + 20)), search)
-        return [answer for _, answer in found]
-
-    with pytest.raises(UserError, match="no 200") as kept:
-        window(200)
-    begun.clear()
-    pool, deadline = network._pool, time.monotonic() + 30
-    assert pool is not None
-
-    def until(there: Callable[[], bool]) -> None:
-        while not there() and time.monotonic() < deadline:
-            time.sleep(0.001)
-
-    with ThreadPoolExecutor(2) as threads:
-        first = threads.submit(window, 0)
-        until(lambda: len(begun) == BATCHES_OF_A_GPU)
-        second = threads.submit(window, 100)
-        until(lambda: pool._work_queue.qsize() == 40 - BATCHES_OF_A_GPU)
-        waits.set()
-        assert time.monotonic() < deadline, "the second window does not wait for the first one"
-        assert first.result() == [*range(20)]
-        assert second.result() == [*range(100, 120)]
-    later = range(100 + BATCHES_OF_A_GPU, 120)
-    assert max(begun.index(row) for row in range(20)) < min(begun.index(row) for row in later)
-    assert kept.value.args == ("no 200",)
-
-
 def test_two_batches_at_a_time_share_one_translator(monkeypatch: pytest.MonkeyPatch) -> None:
     engine = seq2see.load("dates", engine="ctranslate2").network.engine_for(1)
     assert isinstance(engine, CTranslate2Engine)
@@ -585,15 +454,6 @@ def test_two_batches_at_a_time_share_one_translator(monkeypatch: pytest.MonkeyPa
         first, second = pool.map(engine._translator, [1000, 1000])
     assert first is second
     assert made == [first]
-
-
-@pytest.mark.parametrize("engine", ["torch", "auto"])
-def test_one_batch_and_torch_on_a_cpu_need_no_threads(engine: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(machine, "ahead", lambda *_: pytest.fail("threads were started"))
-    network = seq2see.load("dates", engine=engine).network
-    batches = [(network.engine_for(4), [number]) for number in range(1 if engine == "auto" else 3)]
-    assert [rows for rows, _ in network.searched(batches, lambda engine, rows: rows[0])] == [b[1] for b in batches]
-    assert [*network.searched([], lambda engine, rows: 0)] == []
 
 
 def test_many_texts_of_a_gpu_are_answered_window_by_window(monkeypatch: pytest.MonkeyPatch) -> None:

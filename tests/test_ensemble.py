@@ -11,13 +11,12 @@ from typing import Any
 
 import pytest
 import torch
-from safetensors.torch import load
 from typer.testing import CliRunner
 
 import seq2see
 from conftest import several_models, small_model
 from seq2see.cli import app
-from seq2see.config import Config, ModelConfig, TrainingConfig
+from seq2see.config import TrainingConfig
 from seq2see.data.batching import Batch, Batches, Ragged
 from seq2see.data.packing import PackedBatches
 from seq2see.decoding.both_ways import PROPOSED, engine_of, log_probabilities, turned
@@ -25,15 +24,11 @@ from seq2see.decoding.hypothesis import PAPER, Special
 from seq2see.decoding.search import beam_search, greedy
 from seq2see.decoding.torch_engine import TorchEngine
 from seq2see.errors import ConfigError, UserError
-from seq2see.files import STEP
 from seq2see.kernels.ensemble import Ensemble, averaged, member_of, reads_backward
 from seq2see.kernels.registry import network_of
 from seq2see.model.masks import Mask
 from seq2see.model.transformer import at_rest
-from seq2see.page.live import weights_in
 from seq2see.seq2seq import Seq2Seq
-from seq2see.storage.folder import Tokenizers
-from seq2see.tokenizers.tokenizer import Tokenizer
 from seq2see.training.learner import Learner, Objective
 from seq2see.training.options import LoadedModel, TrainOptions
 from seq2see.training.prepare import RawSplits, prepare
@@ -203,19 +198,6 @@ def test_allowed_answers_are_judged_by_both_directions() -> None:
     assert answers[0].output == max(score, key=lambda text: score[text])
 
 
-def test_an_answer_that_is_cut_is_given_if_there_is_no_other() -> None:
-    model, special = ensemble(2, 1), Special(1, 2, 0)
-    rules = PAPER.but(max_length=4, suppressed=(2,))
-    [[best]] = engine_of(model, special).search([[1, 4, 5, 2]], rules)
-    assert (len(best.ids), best.finished) == (4, False)
-
-
-def test_a_pupil_reads_the_teachers_members_of_its_own_direction() -> None:
-    teacher, pupil = ensemble(3, 1), small_model()
-    learner = Learner(pupil, TrainingConfig.of(), 0, teacher)
-    assert learner._teachers() == teacher.all[:2]
-
-
 def test_a_teacher_adds_its_probabilities() -> None:
     """With all weight on the teacher, a pupil that is the teacher has no gradient to speak of."""
     teacher, pupil = small_model(dropout=0.0), small_model(dropout=0.0)
@@ -254,55 +236,6 @@ def test_a_teacher_reads_a_batch_once(layout: str) -> None:
     assert read[0] == read[1]
 
 
-def test_members_and_teachers_work_beside_each_other_and_are_awaited(monkeypatch: pytest.MonkeyPatch) -> None:
-    done: list[str] = []
-
-    class Stream:
-        def __init__(self, name: str) -> None:
-            self.name = name
-
-        def wait_stream(self, other: Stream) -> None:
-            done.append(f"{self.name} waits for {other.name}")
-
-        def __enter__(self) -> None:
-            done.append(f"on {self.name}")
-
-        def __exit__(self, *error: object) -> None:
-            done.append(f"off {self.name}")
-
-    model, teacher = ensemble(2, dropout=0.0), ensemble(3)
-    learner = Learner(model, TrainingConfig.of(), 0, teacher)
-    alone = float(learner._learned([batch()]))
-    gradients = [parameter.grad for parameter in model.parameters()]
-    model.zero_grad()
-    assert learner.side_streams == []  # on a CPU
-    learner.side_streams = [Stream(name) for name in "abc"]  # type: ignore[misc]
-    monkeypatch.setattr(torch.cuda, "current_stream", lambda: Stream("main"))
-    monkeypatch.setattr(torch.cuda, "stream", lambda stream: stream)
-    assert float(learner._learned([batch()])) == alone
-    of_teachers, of_members = (
-        [
-            *(f"{name} waits for main" for name in names),
-            *(f"{what} {name}" for name in names for what in ("on", "off")),
-            *(f"main waits for {name}" for name in names),
-        ]
-        for names in ("abc", "ab")
-    )
-    assert done == of_teachers + of_members
-    for parameter, gradient in zip(model.parameters(), gradients, strict=True):
-        assert gradient is not None
-        assert parameter.grad is not None
-        assert torch.equal(parameter.grad, gradient)
-    model.zero_grad()
-    done.clear()
-    learner._step([batch()])
-    assert done == of_teachers + of_members + of_members  # the last ones clip their gradients
-    done.clear()
-    with pytest.raises(RuntimeError, match="out of memory"), learner._side_by_side(2):
-        raise RuntimeError("out of memory")
-    assert done[-2:] == of_members[-2:]
-
-
 def test_fit_trains_an_ensemble_that_lives_in_one_folder(tmp_path: Path) -> None:
     out = tmp_path / "several"
     made = seq2see.fit(PAIRS, ensemble=3, model=SHAPE, training=QUICK, out=out)
@@ -339,22 +272,6 @@ def test_an_ensemble_resumes_to_the_same_weights(tmp_path: Path) -> None:
     resumed = seq2see.fit(PAIRS, out=tmp_path / "a", resume=True, **settings)
     for a, b in zip(whole.transformer.parameters(), resumed.transformer.parameters(), strict=True):
         assert torch.equal(a, b)
-
-
-def test_the_ensemble_and_the_model_that_it_teaches_get_all_settings(tmp_path: Path) -> None:
-    shape = ModelConfig.of(source_vocabulary=68, target_vocabulary=68)
-    teacher = LoadedModel(Config("pairs", shape, TrainingConfig()), Tokenizers.one(Tokenizer.characters()), {})
-    for out, beside in ((None, None), (tmp_path / "here", tmp_path / "here-ensemble")):
-        asked = TrainOptions(
-            out=out, tokenizer="bpe", vocabulary=600, preset="document", model=SHAPE, training=QUICK,
-            decoding={"beam": 2}, split_seed=2, unseen=True, device="cpu", start=None, unlabelled=("more",), members=3,
-            distil=True, vary=lambda pairs, random: pairs,
-        )  # fmt: skip
-        first = asked.of_ensemble()
-        assert first == replace(asked, distil=False, unlabelled=(), out=beside)
-        assert asked.of_pupil(teacher) == replace(
-            asked, distil=False, members=1, tokenizer=None, vocabulary=None, teacher=teacher
-        )
 
 
 def test_one_model_is_taught_by_an_ensemble(tmp_path: Path) -> None:
@@ -509,33 +426,6 @@ def test_a_page_file_is_said_to_hold_one_member(tmp_path: Path) -> None:
     assert "it shows this answer alone, because" in " ".join(done.output.split())
     assert "It shows member 0 of 3" in " ".join(done.output.split())
     assert saved_in(file)["model"]["ensemble"]["output"] == frozen.predict(["bcd"])[0]
-
-
-def test_a_file_holds_a_member_of_a_compressed_ensemble(tmp_path: Path) -> None:
-    several_models().save(tmp_path / "several")
-    CliRunner().invoke(app, ["compress", "--model", str(tmp_path / "several"), "--out", str(tmp_path / "small")])
-    small = seq2see.load(tmp_path / "small")
-    held, second = weights_in(small, 8, member=1), member_of(small.transformer, 1)
-    assert {name.removesuffix(STEP) for name in load(held.file)} == dict(second.named_parameters()).keys()
-    for ours, theirs in zip(held.network.parameters(), second.parameters(), strict=True):
-        assert torch.allclose(ours, theirs, atol=1e-6)
-
-
-@pytest.mark.heavy
-def test_an_ensemble_of_somebody_else_is_inspected(tmp_path: Path) -> None:
-    seq2see.fit(PAIRS, ensemble=2, model=SHAPE, training=QUICK | {"steps": 1}, out=tmp_path / "m")
-    assert CliRunner().invoke(app, ["inspect", str(tmp_path / "m")]).exit_code == 0
-
-
-def test_the_parts_of_an_ensemble_that_are_looked_at_are_its_first_members() -> None:
-    model = ensemble()
-    assert (model.encoder, model.decoder) == (model.all[0].encoder, model.all[0].decoder)
-    assert (member_of(model), member_of(model, 1)) == (model.all[0], model.all[1])
-
-
-def test_the_parameters_of_a_config_count_all_members() -> None:
-    config = ModelConfig.of(**SHAPE, source_vocabulary=9, target_vocabulary=9)
-    assert config.but(members=4).parameters == 4 * config.parameters
 
 
 def test_fit_keeps_its_history_and_what_the_search_is_told(capsys: pytest.CaptureFixture[str]) -> None:

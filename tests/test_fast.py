@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import itertools
-import os
 import re
-import shutil
 import subprocess
 import sys
 from collections.abc import Callable
-from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -17,20 +14,15 @@ from typing import Any
 
 import pytest
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
-from torch._subclasses.fake_tensor import FakeTensorMode
-from torch.utils._python_dispatch import TorchDispatchMode
 
-import seq2see
 from conftest import small_model
 from seq2see.config import ModelConfig, TrainingConfig
 from seq2see.data.packing import spans_of
 from seq2see.decoding.graphs import prepare
-from seq2see.kernels import bodies as fast
-from seq2see.kernels import layers, operators, preload
-from seq2see.kernels.layers import FastAddNorm, FastFeedForward, SideBySide, products
-from seq2see.kernels.masks import PackedMask
+from seq2see.kernels import layers, operators
+from seq2see.kernels.layers import FastAddNorm, SideBySide, products
+from seq2see.kernels.shared import PackedMask
 from seq2see.model.attention import written_attention
 from seq2see.model.masks import EVERYTHING, Mask
 from seq2see.training.learner import compiling_pays
@@ -81,23 +73,7 @@ def test_attention_equals_what_is_written(shape: str, mask: str, size: tuple[int
     torch.manual_seed(1)
     q, k, v, drawn_mask = drawn(shape, mask, size)
     expected = written_attention(q, k, v, drawn_mask)
-    torch.testing.assert_close(fast.fast_attention(q, k, v, drawn_mask), expected, atol=1e-5, rtol=1e-5)
-
-
-def test_pytorch_is_asked_for_its_causal_kernel_only_where_nothing_else_is_hidden(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    asked = []
-    real = F.scaled_dot_product_attention
-
-    def noted(*given: Any, **options: Any) -> Tensor:
-        asked.append(options["is_causal"])
-        return real(*given, **options)
-
-    monkeypatch.setattr(F, "scaled_dot_product_attention", noted)
-    for shape, mask in CASES:
-        fast.pytorch_attention(*drawn(shape, mask, SIZES[2]))
-        assert asked.pop() == (mask == "causal" and shape in ("many queries", "packed")), (shape, mask)
+    torch.testing.assert_close(operators.fast_attention(q, k, v, drawn_mask), expected, atol=1e-5, rtol=1e-5)
 
 
 @pytest.mark.parametrize("triton", [False, True])
@@ -107,23 +83,14 @@ def test_our_kernel_is_for_spans_of_a_packed_batch_on_a_gpu(
 ) -> None:
     """`benchmarks/gpu_check.py kernels` compares the numbers of our own kernels, on a GPU or in Triton's interpreter."""
     q, _, _, drawn_mask = drawn(shape, mask, SIZES[2])
-    monkeypatch.setattr(fast, "HAS_TRITON", triton)
-    assert not fast.has_own_kernel(q, drawn_mask)  # it is on a CPU
+    monkeypatch.setattr(operators, "HAS_TRITON", triton)
+    assert not operators.has_own_kernel(q, drawn_mask)  # it is on a CPU
     on_a_gpu: Any = SimpleNamespace(is_cuda=True, dim=q.dim)
-    assert fast.has_own_kernel(on_a_gpu, drawn_mask) == (triton and "spans" in mask)
+    assert operators.has_own_kernel(on_a_gpu, drawn_mask) == (triton and "spans" in mask)
     padded = replace(drawn_mask, keys=torch.ones(1, dtype=torch.bool))
-    assert not fast.has_own_kernel(on_a_gpu, padded)
+    assert not operators.has_own_kernel(on_a_gpu, padded)
     in_rows: Any = SimpleNamespace(is_cuda=True, dim=lambda: 4)
-    assert not fast.has_own_kernel(in_rows, drawn_mask)
-
-
-@pytest.mark.parametrize("mask", ["everything", "keys", "causal"])
-@pytest.mark.parametrize("shape", ["one query", "many queries"])
-def test_the_choice_is_made_while_compiling(shape: str, mask: str) -> None:
-    q, k, v, drawn_mask = drawn(shape, mask, SIZES[2])
-    torch._dynamo.reset()  # every case is compiled anew, and there is a limit to that
-    compiled = torch.compile(fast.fast_attention, backend="eager", fullgraph=True)
-    torch.testing.assert_close(compiled(q, k, v, drawn_mask), written_attention(q, k, v, drawn_mask))
+    assert not operators.has_own_kernel(in_rows, drawn_mask)
 
 
 # --- projections -----------------------------------------------------------------------------------------------------
@@ -158,7 +125,7 @@ def test_relu_within_a_product_gives_the_same_numbers_and_gradients() -> None:
     ("cuda", "shape", "training", "own"),
     [
         (True, (3, 320), True, True),
-        (True, (3, fast.SMALL), True, False),
+        (True, (3, operators.SMALL), True, False),
         (False, (3, 320), True, False),
         (True, (2, 3, 320), True, False),
         (True, (3, 320), False, False),
@@ -170,8 +137,8 @@ def test_our_norm_is_for_training_of_packed_batches_on_a_gpu(
     """`benchmarks/gpu_check.py kernels` compares its numbers."""
     x: Any = SimpleNamespace(is_cuda=cuda, shape=shape, dim=lambda: len(shape))
     for triton in (True, False):
-        monkeypatch.setattr(fast, "HAS_TRITON", triton)
-        assert fast.has_own_norm(x, training) is (own and triton)
+        monkeypatch.setattr(operators, "HAS_TRITON", triton)
+        assert operators.has_own_norm(x, training) is (own and triton)
 
 
 def test_our_norm_leaves_the_values_to_a_recorder(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -185,16 +152,6 @@ def test_our_norm_leaves_the_values_to_a_recorder(monkeypatch: pytest.MonkeyPatc
     assert [*seen] == ["sum", "out"]
     layer.recorder = None
     torch.testing.assert_close(layer.eval()(x, torch.sin), layer.norm(x + x.sin()))
-
-
-def test_matrices_side_by_side_follow_their_weights() -> None:
-    matrices = [nn.Linear(6, width) for width in (3, 4, 5)]
-    whole = SideBySide(*matrices)
-    with torch.no_grad():
-        matrices[1].weight.fill_(7.0)
-        matrices[2].bias.fill_(8.0)
-    assert (whole.weight[3:7] == 7).all()
-    assert (whole.bias[7:] == 8).all()
 
 
 def test_a_prepared_model_is_the_same_model() -> None:
@@ -218,7 +175,7 @@ def test_every_operator_is_there_when_fast_is_imported() -> None:
     """A compiled step from the cache on disk calls them by name in a process that has traced nothing."""
     defined = {
         name
-        for path in Path(fast.__file__).parent.glob("*.py")
+        for path in Path(operators.__file__).parent.glob("*.py")
         for name in re.findall(r"custom_op\(\s*\"seq2see::(\w+)", path.read_text(encoding="utf-8"))
     }
     assert defined == set(OPERATORS)
@@ -226,64 +183,7 @@ def test_every_operator_is_there_when_fast_is_imported() -> None:
     subprocess.run([sys.executable, "-c", program], check=True)
 
 
-COMPILED = """
-import torch
-from seq2see.kernels import operators
-
-operators.mark_cache()
-x, weight, bias = torch.ones(3, 4), torch.ones(5, 4), torch.ones(5, requires_grad=True)
-function = torch.compile(lambda x, weight, bias: operators.linear_relu(x, weight, bias).sum())
-function(x, weight, bias).backward()
-print(bias.grad.tolist())
-print(dict(torch._dynamo.utils.counters["aot_autograd"]).get("autograd_cache_hit", 0))
-"""
-
-
-@pytest.mark.heavy  # it compiles three times
-def test_a_changed_gradient_is_not_answered_from_the_compilers_cache(tmp_path: Path) -> None:
-    """The cache's key does not see a formula, so it carries a digest of our code."""
-    package = tmp_path / "src" / "seq2see"
-    unread = shutil.ignore_patterns("models", "static", "__pycache__")
-    shutil.copytree(Path(seq2see.__file__).parent, package, ignore=unread)
-    relative = Path(operators.__file__).relative_to(Path(seq2see.__file__).parent)
-    environment = os.environ | {"PYTHONPATH": str(package.parent), "TORCHINDUCTOR_CACHE_DIR": str(tmp_path / "cache")}
-
-    def run() -> tuple[str, str]:
-        done = subprocess.run(
-            [sys.executable, "-c", COMPILED], env=environment, check=True, capture_output=True, text=True
-        )
-        gradient, hits = done.stdout.splitlines()
-        return gradient, hits
-
-    assert run() == (str([3.0] * 5), "0")
-    assert run() == (str([3.0] * 5), "1")  # the cache works, else this test shows nothing
-    formula = package / relative
-    changed = formula.read_text(encoding="utf-8").replace("of_bias = back.sum(0)", "of_bias = 2 * back.sum(0)")
-    formula.write_text(changed, encoding="utf-8")
-    assert run() == (str([6.0] * 5), "0")
-
-
 # --- what a small model's step takes, and what is built before a step ----------------------------------------------
-
-
-@pytest.mark.parametrize(("width", "kernels"), [(fast.SMALL, False), (fast.SMALL + 16, True)])
-def test_a_small_model_trains_without_kernels_but_for_attention(
-    width: int, kernels: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """As on a GPU, with tensors that have a device and no numbers."""
-    monkeypatch.setattr(fast, "HAS_TRITON", True)
-    with FakeTensorMode(), Seen() as seen:
-        x = torch.empty(6, width, device="cuda")
-        with torch.device("meta"):
-            layer = FastFeedForward(ModelConfig.of(d_model=width, heads=1, d_ff=32)).train()
-        for linear in (layer.w_1, layer.w_2):
-            of_a_gpu = {name: torch.empty(w.shape, device="cuda") for name, w in linear.named_parameters()}
-            linear._parameters.update(of_a_gpu)  # type: ignore[arg-type]
-        assert fast.has_own_norm(x, training=True) is kernels
-        layer(x)
-        assert not fast.has_own_norm(x, training=False)
-    assert ("seq2see::linear_relu" in seen.names) is kernels
-    assert ("aten::relu" in seen.names) is not kernels
 
 
 @pytest.mark.parametrize(
@@ -296,25 +196,13 @@ def test_a_small_model_trains_without_kernels_but_for_attention(
         (512, {"steps": 2000, "accumulate": 2}, True),
         (512, {"budget": 180.0}, True),
         (512, {"budget": 179.0, "steps": 10**6}, False),
-        (fast.SMALL, {"steps": 10**6}, False),
+        (operators.SMALL, {"steps": 10**6}, False),
     ],
 )
 def test_a_step_is_compiled_if_the_training_is_long(width: int, settings: dict[str, Any], pays: bool) -> None:
     """The base model has 63 million parameters, and compiling takes as long as it saves in some two minutes."""
     config = ModelConfig.of(source_vocabulary=37_000, target_vocabulary=37_000, d_model=width, heads=8)
     assert compiling_pays(config, TrainingConfig.of(batch_tokens=40_960, **settings)) is pays
-
-
-class Seen(TorchDispatchMode):
-    """Notes the names of all operations."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.names: set[str] = set()
-
-    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        self.names.add(function.name().split(".")[0])
-        return function(*args, **(kwargs or {}))
 
 
 def stubbed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
@@ -329,17 +217,12 @@ def stubbed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         mask = PackedMask(sentences=(first, first), spans=None)
         return written_attention(q, k, v, mask), torch.zeros(q.shape[1], len(q))
 
-    names = {
-        "packed": {"attend": attend, "to_queries": note("to_queries"), "to_keys": note("to_keys")},
-        "loss": {"losses": note("losses"), "gradient": note("gradient")},
-        "relu_gradient": {"masked": note("masked")},
-        "add_norm": {"normed": note("normed"), "backward": note("backward")},
-    }
-    for name, functions in names.items():
-        module = ModuleType(f"seq2see.kernels.{name}")
-        module.__dict__.update(functions)
-        monkeypatch.setitem(sys.modules, module.__name__, module)
-        monkeypatch.setattr(fast, name, module, raising=False)
+    module = ModuleType("seq2see.kernels.training_kernels")
+    for name in ("to_queries", "to_keys", "losses", "loss_gradient", "masked", "normed", "norm_backward"):
+        setattr(module, name, note(name))
+    module.attend = attend  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    monkeypatch.setattr(sys.modules["seq2see.kernels"], "training_kernels", module, raising=False)
     return called
 
 
@@ -347,10 +230,10 @@ def stubbed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     ("settings", "built"),
     [
         ({"d_model": 64, "norm": "post"}, ["attend", "to_keys", "to_queries"]),
-        ({"d_model": 512, "norm": "pre"}, ["attend", "gradient", "losses", "masked", "to_keys", "to_queries"]),
+        ({"d_model": 512, "norm": "pre"}, ["attend", "loss_gradient", "losses", "masked", "to_keys", "to_queries"]),
         (
             {"d_model": 512, "norm": "post", "activation": "gelu"},
-            ["attend", "backward", "gradient", "losses", "normed", "to_keys", "to_queries"],
+            ["attend", "loss_gradient", "losses", "norm_backward", "normed", "to_keys", "to_queries"],
         ),
     ],
 )
@@ -359,25 +242,9 @@ def test_every_kernel_of_a_step_is_built_before_it(
 ) -> None:
     called = stubbed(monkeypatch)
     config = ModelConfig.of(source_vocabulary=50, target_vocabulary=50, **settings)
-    for call in preload.calls_of(config, 0.1, 0, torch.float32, torch.device("cpu")):
+    for call in operators.calls_of(config, 0.1, 0, torch.float32, torch.device("cpu")):
         call()
     assert sorted(called) == built
-
-
-def test_a_kernel_that_cannot_be_built_is_left_to_the_step(monkeypatch: pytest.MonkeyPatch) -> None:
-    done: list[int] = []
-
-    def fails() -> None:
-        raise RuntimeError("no compiler")
-
-    monkeypatch.setattr(preload, "HAS_TRITON", True)
-    monkeypatch.setattr(preload, "calls_of", lambda *given: [fails, lambda: done.append(1)])
-    monkeypatch.setattr(torch.cuda, "device", lambda device: nullcontext())
-    built = preload.preload(ModelConfig(), 0.1, 0, torch.float32, torch.device("cuda"))
-    assert built.result(60) is None
-    assert done == [1]
-    preload.preload(ModelConfig(), 0.1, 0, torch.float32, torch.device("cpu")).result(60)
-    assert done == [1]
 
 
 def test_attention_outside_of_compiled_code_imports_no_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -389,7 +256,7 @@ def test_attention_outside_of_compiled_code_imports_no_compiler(monkeypatch: pyt
     q, k, v = (torch.randn(6, 2, 4, requires_grad=True) for _ in range(3))
     of = torch.zeros(6, dtype=torch.long)
     mask = PackedMask(sentences=(of, of), spans=spans_of(of, of, False))
-    z = fast.span_attention(q, k, v, mask)
+    z = operators.span_attention(q, k, v, mask)
     z.sum().backward()
     assert called == ["attend"]
     torch.testing.assert_close(z, written_attention(q, k, v, EVERYTHING))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from dataclasses import replace
 from types import SimpleNamespace
@@ -14,7 +13,7 @@ import torch
 
 from conftest import small_model, sweep
 from seq2see import machine
-from seq2see.config import ModelConfig, TrainingConfig
+from seq2see.config import ModelConfig
 from seq2see.decoding import graphs
 from seq2see.decoding.graphs import GraphDecoder
 from seq2see.decoding.hypothesis import PAPER, Hypothesis, with_beam
@@ -22,7 +21,6 @@ from seq2see.decoding.search import Special, beam_search, greedy
 from seq2see.errors import UserError
 from seq2see.kernels import step
 from seq2see.model.transformer import Transformer
-from seq2see.training.learner import Learner
 from test_search import SOURCES, SPECIAL, chatty_model
 
 
@@ -54,17 +52,6 @@ def test_ids_alone_and_weights_that_change() -> None:
         model.load_state_dict(chatty_model(seed, norm="pre").state_dict())
 
 
-def test_in_any_mode_and_in_any_thread() -> None:
-    model = chatty_model(3, norm="pre")
-    decoder = GraphDecoder(model, SPECIAL)
-    expected = [h.ids for h in greedy(model, SOURCES, SPECIAL)]
-    with torch.inference_mode():
-        assert decoder.ids(SOURCES) == expected
-        assert GraphDecoder(model, SPECIAL).ids(SOURCES) == expected
-    with ThreadPoolExecutor(4) as pool:
-        assert [*pool.map(lambda _: decoder.ids(SOURCES), range(8))] == [expected] * 8
-
-
 def test_a_padding_that_is_no_target_token() -> None:
     rules = PAPER.but(length_offset=1)  # some are done while others go on
     torch.manual_seed(0)
@@ -82,27 +69,6 @@ def test_broken_weights_still_give_an_answer() -> None:
     with torch.no_grad():
         model.output.bias.fill_(torch.nan)
     assert all(GraphDecoder(model, SPECIAL).search(SOURCES))
-
-
-def test_shapes_that_were_not_used_for_long_make_room(monkeypatch: pytest.MonkeyPatch) -> None:
-    decoder = GraphDecoder(chatty_model(3), SPECIAL)
-    monkeypatch.setattr(decoder, "device", SimpleNamespace(type="cuda"))
-    a_token = 3 * 3 * (5 + 7) * 4  # bytes: layers, heads, keys and values, float32
-    memory = SimpleNamespace(total_memory=a_token * (4 + 8) * (40 + 8) / graphs.MEMORY_SHARE)
-    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: memory)
-    kept = [decoder._of(sentences, 8, 40, PAPER) for sentences in (4, 8)]
-    assert [*decoder.searches.values()] == kept
-    assert decoder._of(4, 8, 40, PAPER) is kept[0]
-    decoder._of(2, 8, 40, PAPER)
-    assert [sentences for sentences, *_ in decoder.searches] == [4, 2]
-
-
-def test_one_decoder_serves_rules_of_all_kinds() -> None:
-    model = chatty_model(1, norm="pre")
-    decoder = GraphDecoder(model, SPECIAL)
-    for settings in ({}, {"length_penalty": 4.0}, {"penalty": "length"}, {"max_length": 4}, {}):
-        rules = PAPER.but(beam=3, **settings)
-        check_same(decoder.search(SOURCES, rules), beam_search(model, SOURCES, SPECIAL, rules))
 
 
 @pytest.mark.parametrize("beam", [1, 4])
@@ -156,18 +122,6 @@ def test_a_function_becomes_a_graph_at_its_second_use(monkeypatch: pytest.Monkey
         run()
         assert done == expected
     assert collecting == [True, True, False]  # a graph that is freed during a capture would spoil it
-    assert gc.isenabled()
-
-
-def test_a_training_step_is_captured_without_collections(monkeypatch: pytest.MonkeyPatch) -> None:
-    collecting: list[bool] = []
-    monkeypatch.setattr(torch.cuda, "CUDAGraph", lambda: "a graph")
-    monkeypatch.setattr(torch.cuda, "graph", lambda graph: nullcontext())
-    learner = Learner(small_model(), TrainingConfig.of(), 0)
-    monkeypatch.setattr(learner, "_step", lambda batches: collecting.append(gc.isenabled()))
-    gc.enable()
-    assert learner._graph([]) == "a graph"
-    assert collecting == [False]
     assert gc.isenabled()
 
 

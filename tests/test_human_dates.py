@@ -198,25 +198,6 @@ def test_a_seed_writes_the_dates_that_the_shipped_model_has_learned(
     assert hashlib.sha256(repr(tables).encode()).hexdigest()[:16] == "a672ba3e4a4adf59"
 
 
-def test_what_is_held_out_is_never_learned() -> None:
-    learned = set(written_dates._templates("fr", False))
-    assert learned
-    assert learned.isdisjoint(written_dates._templates("fr", True))
-    assert set(written_dates.LANGUAGES).isdisjoint(written_dates.HELD_LOCALES)
-    assert written_dates.pairs(50, seed=1) == written_dates.pairs(50, seed=1) != written_dates.pairs(50, seed=2)
-
-
-def test_a_text_is_folded_alike_whatever_is_in_it() -> None:
-    assert human_dates.fold("  5\tJAN  1845 ") == "5 jan 1845"
-    assert human_dates.fold("٥\u200f ЯНВАРЯ １８４５ é") == human_dates.fold("5 января 1845 e\u0301")
-
-
-def test_days_in_english_words() -> None:
-    found = [written_dates.in_words(day) for day in (1, 12, 19, 20, 21, 29, 30, 31)]
-    words = "first twelfth nineteenth twentieth twenty-first twenty-ninth thirtieth thirty-first"
-    assert found == words.split()
-
-
 def test_the_forms_of_a_language_are_those_of_babel() -> None:
     """Its formats, and the forms of its skeletons that have a day, a month and a year."""
     german, thai = (set(written_dates.names_of(locale).templates) for locale in ("de", "th"))

@@ -177,8 +177,8 @@ def test_a_model_is_pushed_and_imported_again(
     assert str(gone.exception) == "me/none could not be downloaded (gone)."
     for wrong in ("me/small", "hf:"):
         assert f"{wrong!r} is not a place to upload to" in str(run(app, ["push", wrong]).exception)
-    monkeypatch.setattr(reading, "find_spec", lambda name: None)
-    with pytest.raises(UserError, match="huggingface_hub is not installed"):
+    monkeypatch.setattr("seq2see.errors.find_spec", lambda name: None)
+    with pytest.raises(UserError, match="needs the package huggingface_hub, which is not installed"):
         reading.push(Path(), "me/small")
 
 

@@ -13,7 +13,7 @@ import torch
 import seq2see
 from seq2see.config import ModelConfig
 from seq2see.errors import ConfigError, UserError
-from seq2see.kernels.positions import table_of
+from seq2see.kernels.layers import table_of
 from seq2see.learn import lab
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -20,18 +20,18 @@ from seq2see import devices
 from seq2see.cli import main
 from seq2see.data.batching import Batches, Ragged
 from seq2see.decoding import both_ways, graphs, torch_engine
-from seq2see.decoding.graphs import Captured, GraphDecoder, GraphSearch
+from seq2see.decoding.graphs import Captured, GraphSearch
 from seq2see.decoding.hypothesis import PAPER
 from seq2see.decoding.torch_engine import TorchEngine
 from seq2see.errors import FullMemoryError, UserError
 from seq2see.evaluation.evaluate import score
-from seq2see.inspection.alignment import align
 from seq2see.kernels.layers import FastTransformer
 from seq2see.model.transformer import Transformer
 from seq2see.serve.app import create_app
 from seq2see.tasks.dates import pairs_of
+from seq2see.training.checkpoint import continued, halved
 from seq2see.training.job import TrainingJob
-from seq2see.training.loop import Trainer, continued, halved
+from seq2see.training.loop import Trainer
 from seq2see.training.options import TrainOptions
 from seq2see.training.prepare import RawSplits, prepare
 from test_search import SOURCES, SPECIAL, chatty_model
@@ -138,23 +138,6 @@ def test_a_search_that_has_no_room_is_halved(by_graphs: bool, beam: int, monkeyp
     assert engine.room < len(sources) * beam * max(map(len, sources))
 
 
-def test_what_had_no_room_is_not_tried_again_at_once_but_later(monkeypatch: pytest.MonkeyPatch) -> None:
-    engine = on_a_gpu(chatty_model(2), False, monkeypatch)
-    monkeypatch.setattr(torch_engine, "TRIED_AGAIN", 4)
-    memory = Small(monkeypatch, 4)
-    sources = [[3, 4, 5]] * 16
-    engine.ids(sources)
-    first = memory.full
-    assert first == 3  # 16, and both halves
-    engine.ids(sources)
-    assert memory.full == first
-    memory.rows = 100
-    del memory.sizes[:]
-    for _ in range(2):
-        engine.ids(sources)
-    assert memory.sizes == [4, 4, 4, 4, 16]
-
-
 def test_the_room_counts_the_tokens_and_the_beams_and_each_answer_keeps_what_it_is_held_to() -> None:
     class Held:
         def __init__(self, rows: Sequence[object]) -> None:
@@ -185,47 +168,6 @@ def test_the_room_counts_the_tokens_and_the_beams_and_each_answer_keeps_what_it_
     assert sizes(tokens=20, beam=3) == [1] * 10
 
 
-def test_graphs_that_are_forgotten_leave_a_new_pool(monkeypatch: pytest.MonkeyPatch) -> None:
-    """PyTorch stops with an internal error if a graph is captured into a pool whose graphs are all gone."""
-
-    class Pool:
-        full = False
-
-        def __call__(self, function: Callable[[], None]) -> Callable[[], None]:
-            return function
-
-    monkeypatch.setattr(graphs, "Captured", Pool)
-    decoder = GraphDecoder(chatty_model(2), SPECIAL)
-    decoder.captured = first = Pool()
-    for count in (1, 2):
-        decoder.ids([[3, 4, 5]] * count)
-    assert decoder.captured is first
-    assert decoder.forget()
-    assert isinstance(decoder.captured, Pool)
-    assert decoder.captured is not first
-    assert not decoder.forget()
-
-
-def test_other_shapes_make_room_before_a_batch_is_halved(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The buffers of shapes that were used before go first."""
-    engine = on_a_gpu(chatty_model(2), True, monkeypatch)
-    for count in (1, 2, 3):
-        engine.ids([[3, 4, 5]] * count)
-    assert len(engine.lanes[0].graphs.searches) == 3
-    made, tried = GraphSearch.__init__, list[int]()
-
-    def limited(self: GraphSearch, *given: Any, **named: Any) -> None:
-        tried.append(len(engine.lanes[0].graphs.searches))
-        if engine.lanes[0].graphs.searches:
-            raise torch.OutOfMemoryError
-        made(self, *given, **named)
-
-    monkeypatch.setattr(GraphSearch, "__init__", limited)
-    assert len(engine.ids([[3, 4, 5]] * 8)) == 8
-    assert tried == [3, 0]
-    assert engine.room == torch.inf
-
-
 def test_a_search_beside_another_has_graphs_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     """In a long piece of work two searches run at a time; a third waits for one of them."""
     engine = on_a_gpu(chatty_model(2), True, monkeypatch)
@@ -245,29 +187,6 @@ def test_a_search_beside_another_has_graphs_of_its_own(monkeypatch: pytest.Monke
     engine.ids(SOURCES[:1])
     assert engine._forget()
     assert not any(lane.graphs.searches for lane in engine.lanes)
-
-
-def test_weights_that_moved_in_memory_get_new_graphs(monkeypatch: pytest.MonkeyPatch) -> None:
-    model = chatty_model(2)
-    engine = on_a_gpu(model, True, monkeypatch)
-    with engine._lane() as before:
-        pass
-    for weight in model.parameters():
-        weight.data = weight.data.clone()
-    with engine._lane() as after:
-        assert after is not before
-    assert len(engine.lanes) == 1
-
-
-@pytest.mark.heavy
-def test_answers_that_are_held_to_something_keep_their_own_lists(monkeypatch: pytest.MonkeyPatch) -> None:
-    model = seq2see.load("dates", engine="torch")
-    all_on_a_gpu(monkeypatch)
-    only = ["May 5, 1845", "June 6, 1900", "July 7, 2000"]
-    expected = model.predict(["1845-05-05", "1900-06-06", "2000-07-07"] * 4, only=only)
-    memory = Small(monkeypatch, 2)
-    assert model.predict(["1845-05-05", "1900-06-06", "2000-07-07"] * 4, only=only) == expected
-    assert memory.full
 
 
 def test_the_command_goes_on_and_one_text_without_room_is_a_message(
@@ -318,26 +237,6 @@ def test_each_pair_is_scored_once(monkeypatch: pytest.MonkeyPatch) -> None:
     assert memory.sizes == [16, 16, 8]
 
 
-@pytest.mark.heavy
-def test_scores_and_alignments_are_the_same_in_halves(monkeypatch: pytest.MonkeyPatch) -> None:
-    model = seq2see.load("dates")
-    network, tokenizers = model.network.inner(), model.tokenizers
-    wrong = [(source, target.replace("1", "2")) for source, target in PAIRS]
-    expected, tokens = model.evaluate(wrong), score(network, tokenizers, wrong)
-    ids = tokenizers.target.encode_batch([target for _, target in PAIRS])
-    links = [one.pharaoh for one in align(network, tokenizers, [source for source, _ in PAIRS], ids)]
-    memory = Small(monkeypatch, 7)
-    found = model.evaluate(wrong)
-    assert found.exact == expected.exact
-    assert found.loss == pytest.approx(expected.loss, rel=1e-5)
-    full = memory.full
-    for row, other in zip(score(network, tokenizers, wrong), tokens, strict=True):
-        assert row == pytest.approx(other, abs=1e-5)
-    assert memory.full > full > 0
-    found_links = align(network, tokenizers, [source for source, _ in PAIRS], ids)
-    assert [one.pharaoh for one in found_links] == links
-
-
 def test_a_graph_that_has_no_room_leaves_the_function_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
     ended, done = list[str](), list[str]()
 
@@ -360,34 +259,6 @@ def test_a_graph_that_has_no_room_leaves_the_function_as_it_is(monkeypatch: pyte
 
     assert made._graph(function) is None
     assert (made.full, ended) == (True, ["end"])
-
-
-def test_an_error_of_another_kind_during_a_capture_is_raised(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(
-        torch.cuda, "CUDAGraph", lambda: SimpleNamespace(capture_begin=lambda **given: None, capture_end=lambda: None)
-    )
-    made = Captured.__new__(Captured)
-    made.pool, made.full = (0, 0), False
-
-    def function() -> None:
-        raise RuntimeError("shapes")
-
-    with pytest.raises(RuntimeError, match="shapes"):
-        made._graph(function)
-
-
-def test_a_decoder_that_had_no_room_is_made_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    engine, prepare, tries = on_a_gpu(chatty_model(2), True, monkeypatch), graphs.prepare, list[int]()
-
-    def full_once(model: Transformer) -> None:
-        tries.append(0)
-        if len(tries) == 1:
-            raise torch.OutOfMemoryError
-        prepare(model)
-
-    monkeypatch.setattr(graphs, "prepare", full_once)
-    assert len(engine.ids([[3, 4, 5]] * 4)) == 4
-    assert len(tries) == 2
 
 
 def test_weights_that_have_no_room_are_said(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -462,15 +333,6 @@ def test_a_training_takes_smaller_batches_where_there_is_no_room(
     assert again.config.training == now
     assert (again.step, again.taken) == (3, 12)
     assert largest_of(again) <= rows // 3
-
-
-def test_a_step_of_smaller_batches_learns_from_as_much(tmp_path: Path) -> None:
-    """Two batches whose gradients are summed up give the gradient of both as one."""
-    trainer = small_trainer(tmp_path)
-    settings = halved(trainer.config.training)
-    assert (2 * settings.batch_tokens, settings.accumulate) == (trainer.config.training.batch_tokens, 2)
-    packed = settings.but(layout="packed", batch_tokens=640)
-    assert [halved(packed).batch_tokens, halved(halved(packed)).batch_tokens] == [256, 128]
 
 
 def test_a_training_without_room_for_one_pair_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

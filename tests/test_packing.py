@@ -43,26 +43,6 @@ def test_packed_losses_equal_padded_ones(norm: str) -> None:
         torch.testing.assert_close(parameter.grad, gradients[name], atol=1e-5, rtol=1e-4)
 
 
-def test_an_epoch_holds_every_pair_once_within_the_size() -> None:
-    source, target = corpus(pairs=500)
-    batches = PackedBatches(source, target, (0, 0), 128, seed=3)
-    for epoch in range(2):
-        rows = batches.order(epoch)
-        assert sorted(np.concatenate(rows).tolist()) == list(range(500))
-        for chosen in rows:
-            assert (batches.lengths[:, chosen].sum(1) < batches.sizes).all()
-            assert batches.batch(chosen).source.shape == (batches.sizes[0],)
-
-
-def test_batches_depend_on_seed_and_step_alone() -> None:
-    source, target = corpus(pairs=200)
-    forward = PackedBatches(source, target, (0, 0), 128, seed=3)
-    seen = [forward.at(step).target_in for step in range(40)]
-    other = PackedBatches(source, target, (0, 0), 128, seed=3)
-    for step in (39, 2, 20, 2):
-        assert torch.equal(other.at(step).target_in, seen[step])
-
-
 def test_turned_batches_are_those_of_turned_texts() -> None:
     """Tokens between start and end are turned, and each still belongs to its source token."""
     sources, targets = ([[1, 5, 6, 7, 2], [1, 8, 2], [1, 3, 4, 9, 5, 2]], [[1, 4, 6, 2], [1, 7, 8, 9, 2], [1, 2]])

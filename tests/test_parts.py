@@ -117,7 +117,7 @@ def test_bad_orders_are_told_in_one_sentence(given: Path, tmp_path: Path, monkey
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
         nobody = f"127.0.0.1:{unused.getsockname()[1]}"
-        monkeypatch.setattr(parts, "find_spec", lambda name: SimpleNamespace())
+        monkeypatch.setattr("seq2see.errors.find_spec", lambda name: SimpleNamespace())
         for arguments, message in (
             (["--file", given / "x*", "--out", out], "No file matches"),
             (["--file", given / "*.*", "--ray"], "it needs --file"),
@@ -128,7 +128,7 @@ def test_bad_orders_are_told_in_one_sentence(given: Path, tmp_path: Path, monkey
             (["--file", given / "*.*", "--out", out, "--ray", "x", "y"], "--ray takes one ADDRESS"),
         ):  # fmt: skip
             assert message in predict(*arguments)
-    monkeypatch.setattr(parts, "find_spec", lambda name: None)
+    monkeypatch.setattr("seq2see.errors.find_spec", lambda name: None)
     assert "--ray needs the package ray" in predict("--file", given / "*.*", "--out", out, "--ray")
     (given / "b.txt").write_text(listed(DATES[0]))
     (given / "b.txt.gz").write_bytes(b"")

@@ -164,18 +164,6 @@ def test_chained_pairs_are_two_pairs_with_an_end_between_them() -> None:
     assert len(chained(sides(pairs), 200, 4, draw)[0].lengths) == 0
 
 
-def test_chained_pairs_are_added_to_each_epoch() -> None:
-    """An epoch holds all pairs and the asked number of chained ones."""
-    pairs = sides(words(40))
-    tokenizers = (Tokenizer.bytes(), Tokenizer.bytes())
-    asked = TrainingConfig.of(chained=1.0)
-    source, target = varied(pairs, tokenizers, asked, 0, 99)
-    ends = [(row == 2).sum() for row in np.split(source.values, source.offsets[1:-1])]
-    assert ends.count(2) == 40
-    assert ends.count(1) == 40
-    assert len(target.lengths) == len(ends)
-
-
 FORMS = [("gabbelhuff <V> <PST>", "gabbelhuffte"), ("stranomi <V> <PTCP>", "gestranomit"), ("af <V> <PST>", "og")]
 
 
@@ -219,5 +207,5 @@ def test_training_invents_stems() -> None:
     config = Config("forms", shape, TrainingConfig.of(invented=0.5, guided=1.0, steps=2, warmup=1))
     trainer = Trainer(config, Tokenizers(*both), FORMS, FORMS)
     assert trainer.learner.settings.guided == 1.0
-    assert np.array_equal(trainer.as_read[1].known_places, given[1].known_places)
+    assert np.array_equal(trainer.pairs.sides[1].known_places, given[1].known_places)
     assert len(list(trainer.steps())) == 2

@@ -21,7 +21,7 @@ from seq2see.data.packing import PackedBatches
 from seq2see.decoding.hypothesis import PAPER
 from seq2see.decoding.search import Hypothesis, Special, beam_search, greedy, greedy_ids
 from seq2see.errors import InputError
-from seq2see.kernels.masks import PackedMask
+from seq2see.kernels.shared import PackedMask
 from seq2see.model.masks import Mask
 from seq2see.model.transformer import Transformer
 from seq2see.tokenizers.compare import SAMPLE

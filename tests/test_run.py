@@ -6,24 +6,22 @@ import json
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, replace
-from itertools import chain
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from seq2see.config import DecodingConfig
-from seq2see.data.batching import Encoded
 from seq2see.data.pairs import Corpus
 from seq2see.data.recipe import rules_in
 from seq2see.errors import UserError
 from seq2see.storage.folder import Tokenizers
 from seq2see.tokenizers.tokenizer import Tokenizer
 from seq2see.training import report
-from seq2see.training.few import KEPT, PARTS, is_for, parts_of
+from seq2see.training.checkpoint import CHECKPOINTS, LOG, continued
 from seq2see.training.job import TrainingJob
-from seq2see.training.journey import carry_out
-from seq2see.training.loop import CHECKPOINTS, LOG, Step, continued
+from seq2see.training.journey import KEPT, PARTS, carry_out, is_few, parts_of
+from seq2see.training.loop import Step
 from seq2see.training.options import LoadedModel, TrainOptions
 from seq2see.training.prepare import HELD_OUT_DATES, MORE_LENGTH, RawSplits, limits_by, prepare, prepare_dates
 from seq2see.training.report import interval
@@ -59,7 +57,7 @@ def test_a_line_of_the_table_that_was_cut_off_is_left_out(tmp_path: Path) -> Non
     for step in first.steps():
         if step.step == 31:
             break
-    first.saved.result()
+    first.checkpoints.finish()
     log = tmp_path / LOG
     assert [json.loads(line)["step"] for line in log.read_text().splitlines()] == [10, 20, 30]
     with log.open("a") as file:
@@ -125,28 +123,6 @@ def test_a_training_cuts_each_text_once(monkeypatch: pytest.MonkeyPatch) -> None
     assert all(texts.count(source) == 1 for source in learned)
 
 
-def test_pairs_that_are_too_long_are_left_out_with_their_ids() -> None:
-    tokenizer = Tokenizer.characters_of(["abc"])
-    pairs = [("ab", "a"), ("abcabc", "a"), ("c", "b"), ("a", "bcbcbc")]
-    found = Encoded.within((tokenizer, tokenizer), pairs, 4)
-    assert found.pairs == [pairs[0], pairs[2]]
-    assert found.dropped == [pairs[1], pairs[3]]
-    for side in (0, 1):
-        rows = [tokenizer.encode(pair[side]) for pair in found.pairs]
-        ids = found.ids[side]
-        assert ids.values.tolist() == [*chain(*rows)]
-        assert ids.lengths.tolist() == [*map(len, rows)]
-    assert found.longest == 4
-
-
-def test_only_a_corpus_larger_than_memory_is_surveyed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = tmp_path / "pairs.tsv"
-    path.write_text("".join(f"number {n}\tnombre {n}\n" for n in range(60)), encoding="utf-8")
-    assert RawSplits.read(path).survey is None
-    monkeypatch.setattr("seq2see.training.prepare.is_large", lambda paths: True)
-    assert RawSplits.read(path).survey is not None
-
-
 def test_what_is_asked_for_wrongly_is_refused_before_any_work(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(UserError, match="smal"):
         TrainOptions(preset="smal")
@@ -169,25 +145,6 @@ def test_answers_may_be_as_long_as_those_of_the_data() -> None:
     target = np.append(source[1:], 410)
     far = limits_by(source, target, rules)
     assert (far.length_ratio, far.length_offset) == (1.0, int(np.ceil(400 * MORE_LENGTH)) + 25)
-
-
-def test_ten_bad_rows_are_named_and_the_others_are_counted(tmp_path: Path) -> None:
-    path = tmp_path / "mine.tsv"
-    rows = "".join(f"{n:03}\t{n:03}\n" for n in range(200))
-    for bad, more in (
-        (10, []),
-        (11, ["1 more bad row in mine.tsv: skipped."]),
-        (12, ["2 more bad rows in mine.tsv: skipped."]),
-    ):
-        path.write_text(rows + "alone\n" * bad)
-        said = [
-            remark
-            for remark in prepare(RawSplits.read(str(path)), TrainOptions(device="cpu")).remarks
-            if "skipped" in remark
-        ]
-        assert said[0].startswith("mine.tsv, line 201: ")
-        assert len(said) == 10 + len(more)
-        assert said[10:] == more
 
 
 class Silent:
@@ -326,6 +283,6 @@ def test_few_pairs_with_a_test_of_their_own_are_scored_on_that() -> None:
     assert (job.setup.seen, "all 60 for training, 2 for the test" in job.setup.counts) == (1, True)
     for given in ({"validation": pairs[:5]}, {}):
         for asked in (TrainOptions(training={"steps": 2}), TrainOptions(preset="document")):
-            assert not is_for(RawSplits.read(pairs, **given), asked)
-    assert not is_for(RawSplits.read(pairs[:40]), options)
-    assert not is_for(RawSplits.read(pairs, validation=pairs[:5]), options)
+            assert not is_few(RawSplits.read(pairs, **given), asked)
+    assert not is_few(RawSplits.read(pairs[:40]), options)
+    assert not is_few(RawSplits.read(pairs, validation=pairs[:5]), options)

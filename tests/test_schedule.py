@@ -5,12 +5,7 @@ from __future__ import annotations
 import pytest
 
 from seq2see.config import TrainingConfig
-from seq2see.training.schedule import Course, has_line, learning_rate, peak, steps_of, warmup
-
-
-def test_the_peak_is_the_papers_unless_another_is_set() -> None:
-    assert peak(TrainingConfig.of(warmup=4000), 512) == pytest.approx(512**-0.5 * 4000**-0.5)
-    assert peak(TrainingConfig.of(warmup=4000, learning_rate=0.25), 512) == 0.25
+from seq2see.training.schedule import Course, has_line, learning_rate, steps_of, warmup
 
 
 @pytest.mark.parametrize(("schedule", "rates"), [
@@ -101,12 +96,6 @@ def test_a_solved_task_ends_soon() -> None:
     assert (while_falling.falls, while_falling.last) == (while_falling.falls, 572)
     late = course({9000: 1.0, 9990: 1.0}, right=(9000, 9990))
     assert late.last == 10_000  # never beyond the budget
-
-
-def test_other_schedules_are_not_watched() -> None:
-    plain = WATCHED.but(schedule="cosine")
-    found = course({100: 1.0, 200: 1.0, 9000: 0.1}, right=(100, 200), config=plain)
-    assert (found.falls, found.end(plain), found.step, found.lines_since) == (0, 10_000, 200, 1)
 
 
 def test_lines_come_at_growing_distances() -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import gc
-import json
 import os
 from pathlib import Path
 
@@ -15,10 +13,10 @@ from seq2see.data import shards
 from seq2see.data.batching import Batches, Ragged
 from seq2see.data.packing import PackedBatches
 from seq2see.data.pairs import Pair
-from seq2see.data.shards import Shards, Survey, hash_of, is_large, survey, write
+from seq2see.data.shards import Shards, is_large, survey, write
 from seq2see.errors import FolderError, UserError
 from seq2see.tokenizers.tokenizer import Tokenizer
-from seq2see.training.loop import SHARDS
+from seq2see.training.checkpoint import SHARDS
 from seq2see.training.options import TrainOptions
 from seq2see.training.prepare import RawSplits, prepare
 
@@ -89,12 +87,6 @@ def test_the_sample_is_bounded_and_random(large: Path, monkeypatch: pytest.Monke
     assert 70 <= len(places) <= 100  # what is held out is taken away
     assert 300 < np.mean(places) < 600
     assert found.corpus.pairs == survey([large]).corpus.pairs
-
-
-def test_the_held_out_are_bounded_too(large: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shards, "HELD_OUT", 5)
-    found = survey([large])
-    assert [len({source for source, _ in part}) for part in (found.validation, found.test)] == [5, 5]
 
 
 def written_files(folder: Path) -> dict[str, int]:
@@ -237,13 +229,6 @@ def test_large_is_told_by_the_size(large: Path, monkeypatch: pytest.MonkeyPatch,
     assert is_large([large, large])
 
 
-def test_the_manifest_says_what_is_there(large: Path, tokenizer: Tokenizer, tmp_path: Path) -> None:
-    found: Survey = survey([large])
-    write(tmp_path / "shards", found, (tokenizer, tokenizer), 100)
-    known = json.loads((tmp_path / "shards" / "manifest.json").read_text())
-    assert (known["dropped"], known["kinds"], known["longest"]) == (1, ["uint16", "uint16"], 20)
-
-
 def test_a_survey_in_many_chunks_is_that_in_one(large: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     whole = survey([large])
     ids = write(tmp_path / "whole", whole, (Tokenizer.bytes(),) * 2, 100)
@@ -254,20 +239,3 @@ def test_a_survey_in_many_chunks_is_that_in_one(large: Path, monkeypatch: pytest
     assert np.array_equal(again.source.values, ids.source.values)
     assert np.array_equal(again.target.offsets, ids.target.offsets)
     assert (again.dropped, again.dropped_lines) == (ids.dropped, ids.dropped_lines)
-
-
-def test_python_collects_again_after_a_preparation(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="There is no file"):
-        RawSplits.read(str(tmp_path / "none.tsv"))
-    assert gc.isenabled()
-
-
-def test_the_smallest_hashes_are_kept_however_the_sources_are_ordered() -> None:
-    numbers = [hash_of(f"source {n}", 1) for n in range(300)]
-    for order in (numbers, sorted(numbers), sorted(numbers, reverse=True)):
-        held = shards._Smallest(40)
-        for number in order:
-            if number <= held.largest:
-                held.add(number, ("a", "b"))
-        assert sorted(held.pairs) == sorted(numbers)[:40]
-        assert held.largest == max(held.pairs)

@@ -26,16 +26,8 @@ def test_the_short_form_finds_nothing() -> None:
     assert done.returncode == 0, done.stdout + done.stderr
     rows = [line for line in done.stdout.splitlines() if line.startswith("| ")][1:]
     assert [row.split()[1] for row in rows] == [
-        "load",
-        "crashes",
-        "inputs",
-        "imports",
-        "folders",
-        "hostile",
-        "disks",
-        "data",
-        "clients",
-    ]
+        "load", "crashes", "inputs", "imports", "folders", "hostile", "disks", "data", "clients",
+    ]  # fmt: skip
 
 
 class Broken(NamedTuple):

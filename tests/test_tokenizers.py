@@ -13,7 +13,7 @@ from seq2see.tokenizers import sentencepiece as spm
 from seq2see.tokenizers.compare import SAMPLE, compare
 from seq2see.tokenizers.limits import LONGEST_KEY, LONGEST_MAPPED, is_character_map
 from seq2see.tokenizers.pieces import _byte_level
-from seq2see.tokenizers.tokenizer import BYTES, Tokenizer
+from seq2see.tokenizers.tokenizer import Tokenizer
 
 CAT = "The cat sat on the mat, and it's 1999 again!"
 TEXTS = [*SAMPLE, CAT, "L'homme était là ; où ?"] * 2
@@ -29,42 +29,6 @@ WEIRD = [
 def pieces(request: pytest.FixtureRequest) -> Tokenizer:
     make: Callable[[Iterable[str], int], Tokenizer] = getattr(Tokenizer, request.param)
     return make(TEXTS, 600)
-
-
-def any_texts(count: int) -> list[str]:
-    """Texts of characters from all over Unicode, short and long, the same each time."""
-    from random import Random
-
-    random = Random(1)
-    alphabets = [range(32, 127), range(0, 0x300), range(0x300, 0x370), range(0x2000, 0x2100), range(0x10000, 0x10FFFF)]
-
-    def character() -> str:
-        number = random.choice(random.choice(alphabets))
-        return chr(number)
-
-    return ["".join(character() for _ in range(random.randrange(30))) for _ in range(count)]
-
-
-def test_any_text_comes_back(pieces: Tokenizer) -> None:
-    for text in [*WEIRD, *any_texts(1500)]:
-        ids = pieces.encode(text)
-        assert pieces.decode(ids) == text
-        assert (ids[0], ids[-1]) == (pieces.start, pieces.end)
-        assert not {pieces.start, pieces.end, pieces.pad} & set(ids[1:-1])
-        pieces.check(text)
-    assert pieces.unknown is None
-
-
-def test_offsets_cover_the_text(pieces: Tokenizer) -> None:
-    for text in [CAT, *WEIRD]:
-        offsets = pieces.offsets(text)
-        ids = pieces.encode(text)
-        assert len(offsets) == len(ids)
-        covered = {i for first, last in offsets for i in range(first, last)}
-        assert covered == set(range(len(text)))
-        for token, (first, last) in zip(pieces.tokens(ids)[1:-1], offsets[1:-1], strict=True):
-            assert token in BYTES or token == text[first:last]
-    assert (pieces.offsets("ab")[0], pieces.offsets("ab")[-1]) == ((0, 0), (2, 2))
 
 
 def test_saved_and_loaded_cuts_the_same(pieces: Tokenizer, tmp_path: Path) -> None:

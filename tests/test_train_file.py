@@ -15,7 +15,6 @@ from typer.testing import CliRunner, Result
 
 import seq2see
 from seq2see.cli import app
-from seq2see.cli.train import _board
 from seq2see.errors import UserError
 from seq2see.evaluation.evaluate import Evaluation
 from seq2see.evaluation.metrics import compare_bleu, compare_exact
@@ -64,21 +63,6 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Result]:
         done = run("train", str(numbers(here / "mine.tsv")), *LITTLE)
     assert done.exit_code == 0, (done.output, done.exception)
     return here, done
-
-
-def test_long_samples_are_cut(corpus: Path) -> None:
-    """An untrained model may repeat a word to its limit, and sources may be long."""
-    long = "".join(f"{n:03} is a number with a text of more than sixty characters beside it\tyes\n" for n in range(200))
-    (corpus.parent / "long.tsv").write_text(long)
-    done = run("train", str(corpus.parent / "long.tsv"), *LITTLE)
-    assert done.exit_code == 0, (done.output, done.exception)
-    samples = [line for line in done.output.splitlines() if " → " in line and "(right: yes)" in line]
-    assert samples
-    for line in samples:
-        source, _, rest = line.strip().partition(" → ")
-        assert source.endswith("…")
-        assert len(source) == 60
-        assert len(rest.partition("   (right: ")[0]) <= 60
 
 
 def test_a_file_needs_no_other_option_but_to_be_quick(trained: tuple[Path, Result]) -> None:
@@ -148,18 +132,6 @@ def test_sentences_get_sub_words_and_bleu(tmp_path: Path, monkeypatch: pytest.Mo
     assert "BLEU" in run("evaluate", "train.en,train.fr", "--compare", "model", "model", "--sample", "9").output
     model = seq2see.load("model")
     assert isinstance(model("What about 日本?"), str)
-
-
-def test_words_have_two_dictionaries_and_lose_nothing(tmp_path: Path) -> None:
-    path = tmp_path / "s.tsv"
-    path.write_text("".join(f"{s}\t{t}\n" for s, t in sentences(90)))
-    out = tmp_path / "model"
-    done = run("train", str(path), "--tokenizer", "words", "--out", str(out), *LITTLE)
-    assert done.exit_code == 0, (done.output, done.exception)
-    assert (out / "source-tokenizer.json").is_file()
-    assert "(right: Le " in done.output
-    result = run("evaluate", str(path), "--model", str(out), "--json")
-    assert json.loads(result.stdout)["worst"][0]["expected"].startswith("Le ")
 
 
 def test_evaluate_score_and_compare_a_file(corpus: Path, trained: tuple[Path, Result]) -> None:
@@ -306,13 +278,6 @@ def test_paired_bootstrap_tells_a_difference_from_chance() -> None:
     assert (result.metric, result.signature) == ("exact match", "exact match|bs:1000|rs:7")
 
 
-def test_fit_takes_the_same_choices() -> None:
-    small = {"d_model": 16, "encoder_layers": 1, "decoder_layers": 1}
-    fitted = seq2see.fit(sentences(60), tokenizer="unigram", training={"steps": 2}, model=small)
-    assert fitted.tokenizers.shared
-    assert fitted.tokenizers.source.kind == "unigram"
-
-
 def test_a_model_learns_on_from_another(corpus: Path, trained: tuple[Path, Result]) -> None:
     """The shape, the tokenizer and the weights are the other's; the learning rate is lower."""
     one = str(trained[0] / "runs" / "mine")
@@ -357,27 +322,6 @@ def test_the_default_plan_learns_the_rules_of_a_made_up_language(tmp_path: Path)
     assert scores.exact > 215  # 220, and 222 with the plan before; they drop one of two equal letters
 
 
-def test_tensorboard_finds_the_table(corpus: Path) -> None:
-    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-
-    done = run("train", str(corpus), *LITTLE, "--tensorboard", "--out", "seen")
-    assert done.exit_code == 0, (done.output, done.exception)
-    board = EventAccumulator("seen/tensorboard").Reload()
-    lines = [json.loads(line) for line in Path("seen/log.jsonl").read_text().splitlines()]
-    for name in ("loss", "validation_loss", "exact_match", "learning_rate"):
-        assert [event.step for event in board.Scalars(name)] == [2, 4]
-        assert [event.value for event in board.Scalars(name)] == pytest.approx([line[name] for line in lines])
-
-
-def test_a_long_preparation_tells_its_speed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("seq2see.cli.train.LONG", 0.0)
-    data = tmp_path / "pairs.tsv"
-    data.write_text("".join(f"{n}\tnumber {n}\n" for n in range(60)), encoding="utf-8")
-    done = CliRunner().invoke(app, ["train", str(data), "--out", str(tmp_path / "run"), *LITTLE])
-    assert done.exit_code == 0
-    assert re.search(r"\d+ pairs were read and cut in \d+ s, [\d,]+ a second\.", done.stderr)
-
-
 def test_what_a_training_expects_is_told(corpus: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The time of all members, a warm-up without an end, a typing mistake in the folder to resume."""
     monkeypatch.setattr("seq2see.data.doctor.seconds_of", lambda config: 200.0)
@@ -400,14 +344,3 @@ def test_a_model_of_pairs_is_not_scored_on_dates(trained: tuple[Path, Result]) -
     told = refused("evaluate", "dates", "--model", one, "--sample", "9")
     assert told.startswith(f"{one} takes no dates: ")
     assert told.endswith("Give a file of pairs to score it on.")
-
-
-def test_tensorboard_sees_a_line_while_the_training_goes_on(tmp_path: Path) -> None:
-    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-
-    write = _board(tmp_path)
-    for step in (10, 20):
-        write(Line(step, 1.0, 0.5, 0.6, 0.7, 0.001, 3.0))
-        board = EventAccumulator(str(tmp_path / "tensorboard")).Reload()
-        assert board.Scalars("loss")[-1].step == step
-        assert "bleu" not in board.Tags()["scalars"]

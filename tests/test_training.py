@@ -11,7 +11,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,6 +20,7 @@ from safetensors.torch import load_file
 
 from conftest import small_model, sweep
 from seq2see.config import PRESETS, Config, DecodingConfig, ModelConfig, TrainingConfig
+from seq2see.data import epochs as training_pairs
 from seq2see.data.batching import Batch
 from seq2see.errors import FolderError, UserError
 from seq2see.evaluation.evaluate import Evaluation
@@ -31,19 +31,13 @@ from seq2see.storage.weights import put_weights
 from seq2see.tasks import dates
 from seq2see.tokenizers.tokenizer import Tokenizer
 from seq2see.training import checkpoint, loop
-from seq2see.training.adam import Adam
+from seq2see.training.checkpoint import CHECKPOINTS, LOG
 from seq2see.training.learner import Learner, Objective
-from seq2see.training.loop import CHECKPOINTS, LOG, Trainer
-from seq2see.training.muon import ROUNDS, Muon, is_matrix, orthogonal
-from seq2see.training.schedule import learning_rate
+from seq2see.training.loop import Trainer
+from seq2see.training.optimisers import ROUNDS, Adam, Muon, is_matrix
 from test_shards import texts_of
 
 STEPS = 40
-
-
-@pytest.fixture(autouse=True)
-def _no_disk_is_slow(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loop, "SLOW", float("inf"))
 
 
 def small_config(**training: object) -> Config:
@@ -110,40 +104,10 @@ def assert_identical(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor]) -> 
         assert torch.equal(a[name], b[name]), name
 
 
-def test_the_papers_schedule() -> None:
-    config = TrainingConfig()
-    for step in (1, 100, 4000, 4001, 100_000):
-        expected = 512**-0.5 * min(step**-0.5, step * 4000**-1.5)
-        assert learning_rate(step, config, 512) == pytest.approx(expected)
-
-
-def test_cosine_ends_at_zero() -> None:
-    config = TrainingConfig.of(schedule="cosine", steps=100, warmup=10, learning_rate=1.0)
-    assert learning_rate(5, config, 1) == pytest.approx(0.5)
-    assert learning_rate(10, config, 1) == 1.0
-    assert learning_rate(55, config, 1) == pytest.approx(0.5)
-    assert learning_rate(100, config, 1) == pytest.approx(0.0)
-
-
 def test_the_paper_is_the_default() -> None:
     config = TrainingConfig()
     assert (config.beta1, config.beta2, config.epsilon, config.label_smoothing) == (0.9, 0.98, 1e-9, 0.1)
     assert (config.warmup, config.schedule, config.average) == (4000, "paper", 5)
-
-
-def test_loss_falls() -> None:
-    trainer = small_trainer(steps=60, learning_rate=0.02)
-    losses = [float(step.loss) for step in trainer.steps()]
-    assert sum(losses[-5:]) / 5 < 0.7 * losses[0]
-
-
-def test_a_training_says_what_its_first_step_waits_for() -> None:
-    trainer = small_trainer()
-    assert trainer.waits == ""
-    trainer.learner.built = Future()
-    assert trainer.waits == "building kernels, once on this machine"
-    trainer.learner.compiles = True
-    assert trainer.waits == "compiling the step, once on this machine"
 
 
 def test_label_smoothing_is_the_papers() -> None:
@@ -426,14 +390,6 @@ def test_a_training_that_diverges_says_so_and_keeps_the_last_good_checkpoint(
     assert [json.loads(line)["step"] for line in (tmp_path / LOG).read_text().splitlines()] == [10]
 
 
-def test_a_run_can_start_from_other_weights() -> None:
-    first = finished(small_trainer())
-    config = small_config()
-    train, validation, _ = dates.splits(200, 20, 20, seed=1)
-    again = Trainer(config, Tokenizers.one(Tokenizer.characters()), train, validation, start=first)
-    assert_identical({name: p.detach() for name, p in again.model.named_parameters()}, first)
-
-
 @pytest.mark.filterwarnings("ignore:.*bf16.*:UserWarning")  # some CPUs have no bfloat16 and say so
 @pytest.mark.parametrize("settings", sweep([
     {"chained": 0.5, "muon": 5.0},
@@ -450,14 +406,6 @@ def test_other_runs_resume_too(settings: dict[str, object], tmp_path: Path) -> N
             first.save(at_once=True)
             break
     assert_identical(finished(small_trainer(tmp_path, resume=True, **settings)), whole)
-
-
-@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
-def test_the_arithmetic_has_the_precision_that_is_asked_for(precision: str) -> None:
-    learner = small_trainer(precision=precision).learner
-    assert {p.dtype for p in learner.model.parameters()} == {torch.float32}
-    assert {p.dtype for p in learner.worker.parameters()} == {getattr(torch, precision)}
-    assert (learner.worker is learner.model) == (precision == "float32")
 
 
 @pytest.mark.filterwarnings("ignore:.*bf16.*:UserWarning")  # some CPUs have no bfloat16 and say so
@@ -487,27 +435,6 @@ def test_stopped_and_resumed_equals_uninterrupted(
     assert_identical(finished(second), uninterrupted)
 
 
-def test_a_slow_disk_holds_nothing_up_and_loses_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, uninterrupted: dict[str, torch.Tensor]
-) -> None:
-    """After a checkpoint that took long the next ones wait; one that is written brings what is to be averaged."""
-    monkeypatch.setattr(loop, "SLOW", 0.0)
-    monkeypatch.setattr(loop, "RESTS", 10**9)
-    first = small_trainer(tmp_path)
-    for step in first.steps():
-        if step.step == 37:
-            where = tmp_path / "checkpoints"
-            assert len(checkpoint.steps_in(where)) == 1  # the first of three or more that were due
-            kept = set(first.snapshots)
-            assert kept - set(checkpoint.steps_in(where))  # some are to be averaged
-            first.save(at_once=True)
-            assert set(checkpoint.steps_in(where)) >= {37, *kept}
-            break
-    second = small_trainer(tmp_path, resume=True)
-    assert second.step == 37
-    assert_identical(finished(second), uninterrupted)
-
-
 def test_a_training_of_an_earlier_version_is_refused(tmp_path: Path) -> None:
     first = small_trainer(tmp_path)
     for step in first.steps():
@@ -532,15 +459,6 @@ def test_the_average_is_of_the_last_checkpoints() -> None:
         torch.testing.assert_close(parameter, (seen[32][name] + seen[40][name]) / 2)
 
 
-@pytest.mark.parametrize(("steps", "every", "average", "expected"), [
-    (40, 8, 1, [40]), (41, 8, 2, [40, 41]), (5, 8, 3, [5]), (16, 8, 5, [16]), (17, 8, 9, [16, 17]),
-    (800, 200, 5, [600, 800]), (2000, 200, 2, [1800, 2000]),
-])  # fmt: skip
-def test_which_checkpoints_are_averaged(steps: int, every: int, average: int, expected: list[int]) -> None:
-    trainer = small_trainer(steps=steps, checkpoint_every=every, average=average)
-    assert [step for step in range(1, steps + 1) if trainer._in_average(step)] == expected
-
-
 @pytest.mark.parametrize("harm", sweep(["flip", "truncate", "empty", "garbage"], 2))
 def test_a_damaged_checkpoint_is_noticed_and_the_one_before_used(
     harm: str, tmp_path: Path, uninterrupted: dict[str, torch.Tensor]
@@ -562,37 +480,6 @@ def test_a_damaged_checkpoint_is_noticed_and_the_one_before_used(
     assert checkpoint.steps_in(where)[-1] == before  # what is damaged does not stay
     assert any(newest.name in text and "damaged" in text for text in said)
     assert_identical(finished(second), uninterrupted)
-
-
-def test_a_single_number_of_a_checkpoint_that_has_changed_is_noticed(tmp_path: Path) -> None:
-    trainer = small_trainer(tmp_path, checkpoint_every=5)
-    steps = trainer.steps()
-    while next(steps).step < 6:
-        pass
-    steps.close()
-    (step,) = checkpoint.steps_in(tmp_path / CHECKPOINTS)
-    path = checkpoint.path_of(tmp_path / CHECKPOINTS, step)
-    data = bytearray(path.read_bytes())
-    data[-3] ^= 1  # the tensors are at the end
-    path.write_bytes(data)
-    with pytest.raises(FolderError, match="do not match their digest"):
-        checkpoint.read(tmp_path / CHECKPOINTS, step)
-
-
-@pytest.mark.heavy
-def test_a_damaged_part_of_the_average_is_made_again(tmp_path: Path) -> None:
-    settings = {"checkpoint_every": 2, "average": 5}
-    first = small_trainer(tmp_path, **settings)
-    for step in first.steps():
-        if step.step == 35:
-            first.save(at_once=True)
-            break
-    where = tmp_path / CHECKPOINTS
-    assert set(checkpoint.steps_in(where)) == {32, 34, 35, first.best.step}
-    checkpoint.path_of(where, 34).write_bytes(b"")
-    second = small_trainer(tmp_path, resume=True, **settings)
-    assert second.step == 32  # 35 is whole, but 34 is needed for the average
-    assert_identical(finished(second), finished(small_trainer(**settings)))
 
 
 def test_all_checkpoints_lost_starts_over(tmp_path: Path, uninterrupted: dict[str, torch.Tensor]) -> None:
@@ -684,36 +571,6 @@ def test_a_kill_while_the_folder_is_opened_can_be_resumed(
         assert folder.read_config(out) == resumed.config
         assert not folder.read_tokenizers(out).shared
     assert_identical(finished(resumed), uninterrupted)
-
-
-@pytest.mark.heavy
-def test_ctrl_c_leaves_a_checkpoint_that_resumes(tmp_path: Path) -> None:
-    out = tmp_path / "run"
-    command = [sys.executable, "-m", "seq2see", "train", "dates", "--out", str(out), "--count", "300",
-               "--steps", "60", "--years", "2000-2004",
-               "--set", "training.batch_tokens=400", "--set", "training.checkpoint_every=50",
-               "--set", "training.evaluate_every=10", "--set", "training.evaluate_on=10"]  # fmt: skip
-    process = subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ, "PYTHONUNBUFFERED": "1"}
-    )
-    assert process.stdout is not None
-    for line in process.stdout:
-        if line.strip().startswith("10"):
-            process.send_signal(signal.SIGINT)
-            break
-    _, errors = process.communicate()
-    assert process.returncode == 130
-    assert "--resume continues" in errors
-    assert "Traceback" not in errors
-    *_, stopped = checkpoint.steps_in(out / CHECKPOINTS)  # the best so far may be kept beside it
-    assert 10 <= stopped < 60
-    again = subprocess.run([*command, "--resume"], capture_output=True, text=True, check=True)
-    assert f"Resuming from step {stopped}" in again.stderr
-    assert (out / "model.safetensors").exists()
-    whole = tmp_path / "whole"
-    command[command.index(str(out))] = str(whole)
-    subprocess.run(command, capture_output=True, check=True)
-    assert_identical(load_file(out / "model.safetensors"), load_file(whole / "model.safetensors"))
 
 
 def test_folders_are_not_overwritten(tmp_path: Path) -> None:
@@ -820,7 +677,7 @@ def test_the_parts_of_an_epoch_hold_every_pair_once_and_depend_on_the_step_alone
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Pairs of a large corpus are varied a part at a time."""
-    monkeypatch.setattr(loop, "VARIED_AT_ONCE", 64)
+    monkeypatch.setattr(training_pairs, "VARIED_AT_ONCE", 64)
     trainer, other = (small_trainer(chained=1e-9, batch_tokens=400) for _ in range(2))
     tokenizer = trainer.tokenizers.source
     made = [trainer.batches.make(number) for number in range(8)]  # 200 pairs are four parts
@@ -861,15 +718,6 @@ def test_muon_is_pytorchs_and_moves_the_matrices_of_the_layers_alone() -> None:
         assert (ours[name] - theirs[name]).norm() < 0.02 * moved, name  # PyTorch's computes in bfloat16
     assert all(torch.equal(ours[name], theirs[name]) for name in others)
     assert mine.state[ours["layers.0.w_1"]].keys() == {"momentum"}
-
-
-def test_muon_makes_every_direction_equally_long() -> None:
-    torch.manual_seed(0)
-    made = orthogonal(torch.randn(3, 16, 64))
-    assert made.shape == (3, 16, 64)
-    lengths = torch.linalg.svdvals(made)
-    assert lengths.min() > 0.6
-    assert lengths.max() < 1.3
 
 
 def test_muon_learns_the_matrices_of_all_layers() -> None:

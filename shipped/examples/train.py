@@ -22,8 +22,8 @@ from torch import Tensor
 from seq2see.config import ModelConfig, TrainingConfig
 from seq2see.data.batching import Batch
 from seq2see.data.packing import PackedBatch
-from seq2see.kernels.masks import PackedMasks
 from seq2see.kernels.registry import network_of
+from seq2see.kernels.shared import PackedMasks
 from seq2see.model.transformer import Transformer, at_rest
 from seq2see.training.learner import Learner, memory_and_logits
 from shipped.examples.answers import load, read_tasks, save, scores, shape_of

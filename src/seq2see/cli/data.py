@@ -16,7 +16,7 @@ from typer import Argument, Option
 from seq2see.answering.examples import LEAST, TASK
 from seq2see.cli.options import AsJson, Columns, ModelName
 from seq2see.cli.output import Refusals, aside, complain, console, say
-from seq2see.errors import UserError, counted, shown
+from seq2see.errors import UserError, counted, installed, shown
 from seq2see.files import given_file, write_atomically
 
 if TYPE_CHECKING:
@@ -280,10 +280,9 @@ def _table(table: Path) -> tuple[list[str], list[int], list[list[str]]]:
 def _write(out: Path, table: Path, found: Filled) -> None:
     kind, columns = out.suffix.lower(), found.table
     if kind == ".parquet":
-        try:
-            import polars
-        except ImportError:
-            raise UserError(f"{out.name} needs one more library: pip install 'seq2see[tables]'.") from None
+        installed("polars", out.name)
+        import polars
+
         frame = polars.DataFrame(columns)
         if table.suffix.lower() == kind:  # other columns keep their types; it was parsed within bounds before
             given_file(table, "a Parquet file")

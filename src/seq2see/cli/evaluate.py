@@ -374,7 +374,8 @@ def calibrate(
     from seq2see.evaluation import calibrate as work
     from seq2see.evaluation.confidence import FEWEST, GOOD_CHRF, read_confidence
     from seq2see.evaluation.familiar import Familiar
-    from seq2see.inspection.plots import reliability_png
+    from seq2see.inspection.plots import plot_reliability
+    from seq2see.inspection.style import png
     from seq2see.storage import folder
 
     if exact and chrf is not None:
@@ -409,7 +410,7 @@ def calibrate(
         )
     command = " ".join(["seq2see", *sys.argv[1:]])
     card = work.with_section(judge.card, work.section(fitted, True, command))
-    picture = reliability_png(fitted)
+    picture = png(plot_reliability(fitted))
     folder.write_atomically(path / folder.PICTURE, picture)
     folder.write_atomically(path / folder.CARD, card.encode())
     folder.write_atomically(path / folder.CONFIDENCE, fitted.to_json().encode())

@@ -8,7 +8,7 @@ import sys
 from dataclasses import dataclass
 from inspect import cleandoc
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 from rich.box import SIMPLE_HEAD
@@ -277,7 +277,7 @@ class Asked:
 
     def encoded(self, at: Tensor) -> Tensor:
         """Encode some positions, whole or fractional, by the requested variant."""
-        from seq2see.kernels.positions import foreign_sinusoids
+        from seq2see.kernels.layers import foreign_sinusoids
         from seq2see.model.positions import sinusoids
 
         if self.variant not in VARIANTS:
@@ -340,8 +340,7 @@ def drawn(asked: Asked) -> Figure:
             return plots.plot_training(_log(asked))
         case kind:
             ax = getattr(architecture, f"plot_{kind.replace('-', '_')}")(asked.config())
-    figure = ax.get_figure(root=True)
-    assert figure is not None
+    figure = cast("Figure", ax.get_figure(root=True))
     if title:
         ax.set_title(title, loc="left", fontsize=9, pad=10)
         # the picture of a few tokens would be narrower than its title

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,7 +11,7 @@ from typer import Argument, Option
 
 from seq2see.cli.options import ModelName
 from seq2see.cli.output import say
-from seq2see.errors import UserError, counted
+from seq2see.errors import UserError, installed
 from seq2see.files import given_text
 
 if TYPE_CHECKING:
@@ -145,11 +144,8 @@ def _check_export(to: str, out: Path | None, path: Path, members: int, quantizat
             f"{path.name} is an ensemble of {members} models, which other programs cannot run as one: teach one model by "
             f"it (`seq2see train FILE --teacher {path.name}`) and export that."
         )
-    if missing := [package for package in NEEDS[to] if find_spec(package) is None]:
-        raise UserError(
-            f"--to {to} needs {counted(len(missing), 'package')} more ({', '.join(missing)}): pip install "
-            f"{' '.join(missing)}."
-        )
+    for package in NEEDS[to]:
+        installed(package, f"--to {to}")
     if to != "ctranslate2" and out is None:
         raise UserError(f"--to {to} needs a folder to write to: add --out DIR.")
     if to == "ctranslate2" and out is not None:

@@ -15,7 +15,6 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +23,7 @@ import typer
 from seq2see.cli.answering import Asked, Job, Unsure, answer_all
 from seq2see.cli.lines import characters_in, lines_of
 from seq2see.cli.output import complain, progress
-from seq2see.errors import UserError, counted, printable
+from seq2see.errors import UserError, counted, installed, printable
 from seq2see.files import LARGEST_TEXT, LOCK, Lock, is_temporary, parsed, read_text, write_atomically, writing
 
 NOTE = "seq2see.json"  # in the folder of answers: the inputs that they belong to
@@ -110,8 +109,8 @@ def answer_parts(asked: Asked, pattern: str, out: Path, ray: bool, address: str 
     parts = _parts(pattern, out, asked.as_json)
     if (Path(asked.model) / "config.toml").is_file():
         asked = replace(asked, model=str(Path(asked.model).resolve()))  # a worker may run elsewhere
-    if ray and find_spec("ray") is None:
-        raise UserError('--ray needs the package ray: pip install "seq2see[ray]".')
+    if ray:
+        installed("ray", "--ray")
     # An error is reported here, not by each worker. This machine may have no GPU.
     amount = characters_in(*(part.path for part in parts if not part.out.exists()))
     local = Worker(replace(asked, device="cpu", engine="auto") if ray else asked, amount)

@@ -8,7 +8,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from seq2see.errors import UserError, suggest
+from seq2see.errors import UserError, installed, suggest
 
 PREFIX = "hf:"
 HEAD = 20  # rows from which the columns of texts are found
@@ -87,12 +87,9 @@ def _columns(text: str, named: Named, known: list[str], by_language: bool) -> li
 
 def _opened(text: str, named: Named) -> Any:
     """Load one split of a dataset; an error of the library becomes a UserError that quotes it."""
-    try:
-        import datasets
-    except ImportError:
-        raise UserError(
-            f"{text} is a Hugging Face dataset, which needs one more library: pip install 'seq2see[datasets]'."
-        ) from None
+    installed("datasets", f"{text} is a Hugging Face dataset, which")
+    import datasets
+
     folder = Path(named.name)
     try:
         if (folder / "dataset_dict.json").is_file() or (folder / "dataset_info.json").is_file():

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from seq2see.data.batching import Ragged, turns
 from seq2see.errors import UserError
-from seq2see.kernels.masks import PackedMask, PackedMasks, Spans
+from seq2see.kernels.shared import PackedMask, PackedMasks, Spans
 
 BLOCK = 128  # a side of a batch is a multiple of this, for fast products on a GPU
 

@@ -4,13 +4,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Sequence
 
 import numpy as np
 
-from seq2see.data.batching import Batch, Batches, Ragged
-from seq2see.data.packing import PackedBatch, PackedBatches
+from seq2see.data.batching import Ragged
 from seq2see.errors import UserError
 from seq2see.tokenizers.tokenizer import Tokenizer
 
@@ -117,58 +115,3 @@ class Side:
         values[inside] = self.ways.values[where]
         values[offsets[:-1]], values[offsets[1:] - 1] = self.tokenizer.start, self.tokenizer.end
         return Ragged(values, offsets)
-
-
-class FreshBatches:
-    """The batches of a corpus that changes in each epoch; ``at(step)`` is still a pure function.
-
-    An epoch has one part or several. ``make`` returns the two sides of a part, and ``arrange`` makes batches
-    of them. The next part is made in the background.
-    """
-
-    def __init__(
-        self,
-        make: Callable[[int], tuple[Ragged, Ragged]],
-        arrange: Callable[[Ragged, Ragged], Batches | PackedBatches],
-        parts: int = 1,
-    ) -> None:
-        self.make, self.arrange, self.parts = make, arrange, parts
-        self._first = [0]  # the first step of each part
-        self._part = -1
-        self._worker = ThreadPoolExecutor(1)
-        self._ahead: tuple[int, Future[tuple[Batches | PackedBatches, list[np.ndarray]]]] | None = None
-
-    @property
-    def per_epoch(self) -> int:
-        """About how many batches contain every pair once."""
-        if len(self._first) == 1:
-            self.at(0)
-        return self._first[1] * self.parts
-
-    def at(self, step: int) -> Batch | PackedBatch:
-        """Return the batch of a step, counted from 0."""
-        while self._first[-1] <= step:  # the number of batches of a part depends on what is drawn
-            self._turn(len(self._first) - 1)
-            self._first.append(self._first[-1] + len(self._order))
-        part = int(np.searchsorted(self._first, step, side="right")) - 1
-        self._turn(part)
-        return self._batches.batch(self._order[step - self._first[part]])
-
-    def largest(self, step: int) -> Batch | PackedBatch:
-        """Return the largest batch of the part of a step."""
-        self.at(step)
-        return self._batches.largest(0)
-
-    def _turn(self, part: int) -> None:
-        if part == self._part:
-            return
-        if self._ahead is not None and self._ahead[0] == part:
-            self._batches, self._order = self._ahead[1].result()
-        else:
-            self._batches, self._order = self._made(part)
-        self._part = part
-        self._ahead = (part + 1, self._worker.submit(self._made, part + 1))
-
-    def _made(self, part: int) -> tuple[Batches | PackedBatches, list[np.ndarray]]:
-        batches = self.arrange(*self.make(part))
-        return batches, batches.order(part)

@@ -210,7 +210,7 @@ class GraphSearch:
     def _choose_by_kernels(self, logits: Tensor, parts: Parts | None) -> None:
         """Do what ``choose`` does, in one kernel or two."""
         from seq2see.kernels import choose_kernels
-        from seq2see.kernels.scan import scan
+        from seq2see.kernels.choose_kernels import scan
 
         parts = parts or (*scan(logits, LOGITS_PART), LOGITS_PART)
         if self.beam == 1:

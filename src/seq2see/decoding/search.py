@@ -21,7 +21,7 @@ from seq2see.decoding.hypothesis import Hypothesis as Hypothesis
 from seq2see.decoding.hypothesis import Special as Special
 from seq2see.decoding.readers import Reader, reader_of, stacked
 from seq2see.decoding.rule import Gate, Rule
-from seq2see.kernels.bodies import HAS_TRITON
+from seq2see.kernels.operators import HAS_TRITON
 from seq2see.model.transformer import Transformer
 from seq2see.stopping import go_on
 
@@ -466,7 +466,7 @@ def _with_needed(
 def _by_parts(x: Tensor, sums: bool = True) -> tuple[Tensor, Tensor | None]:
     """Return the maximum of each part of each row of x (…, V), (…, parts), in float32; with ``sums`` also log Σ exp."""
     if x.is_cuda and HAS_TRITON:
-        from seq2see.kernels.scan import scan
+        from seq2see.kernels.choose_kernels import scan
 
         return scan(x, LOGITS_PART)
     whole = x.shape[-1] // LOGITS_PART * LOGITS_PART

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field, fields
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 
@@ -14,8 +14,8 @@ from seq2see.decoding.both_ways import engine_of, log_probabilities
 from seq2see.decoding.engines import Engine
 from seq2see.decoding.hypothesis import PAPER, Special
 from seq2see.decoding.rule import power_of_two
-from seq2see.errors import InputError
-from seq2see.evaluation.metrics import Score, bleu, chrf, sentence_chrf
+from seq2see.errors import InputError, installed
+from seq2see.evaluation.metrics import Score, bleu, chrf, compare_bleu, compare_exact, sentence_chrf
 from seq2see.model.transformer import Transformer
 from seq2see.storage.folder import Tokenizers
 from seq2see.tokenizers.folding import fold_unknown, in_slots, out_of_slots
@@ -24,6 +24,8 @@ from seq2see.tokenizers.tokenizer import Tokenizer
 Pair = tuple[str, str]
 Answered = tuple[str, str, str]  # source, expected, given
 ROOM = 1.25  # times its target's tokens that an answer has, at least, if it is stopped
+#: Largest probability of chance with which the best line of a training replaces the average: it is one of many lines.
+CHANCE = 0.003
 EDGES = (5, 10, 20, 40)  # words of the source at which the length buckets end
 LETTER_EDGES = (4, 6, 8, 12)  # the same in characters, if most sources are single words
 
@@ -98,6 +100,14 @@ class Evaluation:
     def expected(self) -> list[str]:
         """The right answers."""
         return [expected for _, expected, _ in self.answers]
+
+    def frame(self) -> Any:
+        """The answers as a frame of pandas: source, expected, given, and whether it is right."""
+        installed("pandas", "A frame")
+        import pandas
+
+        found = pandas.DataFrame(self.answers, columns=["source", "expected", "given"])
+        return found.assign(right=found["expected"] == found["given"])
 
     @property
     def exact_match(self) -> float:
@@ -194,6 +204,13 @@ class Evaluation:
         """Add the scores of another part."""
         for entry in fields(self):
             setattr(self, entry.name, getattr(self, entry.name) + getattr(other, entry.name))
+
+
+def is_clearly_better(new: Evaluation, old: Evaluation, sentences: bool) -> bool:
+    """Whether chance does not explain that ``new`` has better answers to the same pairs (paired bootstrap)."""
+    compare = compare_bleu if sentences else compare_exact
+    found = compare(old.given, new.given, old.expected)
+    return found.b > found.a and found.p_value < CHANCE
 
 
 def evaluate(

@@ -7,7 +7,6 @@ Nothing here touches pyplot or its global state.
 
 from __future__ import annotations
 
-import io
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -364,10 +363,3 @@ def plot_reliability(confidence: Confidence) -> Figure:
     for axis in (by_confidence.xaxis, by_confidence.yaxis, by_coverage.xaxis, by_coverage.yaxis):
         axis.set_major_formatter(PercentFormatter(1.0, decimals=0 if axis is not by_coverage.yaxis else None))
     return figure
-
-
-def reliability_png(confidence: Confidence) -> bytes:
-    """Return the picture as PNG."""
-    data = io.BytesIO()
-    plot_reliability(confidence).savefig(data, format="png", dpi=160)
-    return data.getvalue()

@@ -28,7 +28,8 @@ from seq2see.interchange.imported import (
     one_number_of_heads,
     read_json,
 )
-from seq2see.interchange.weights import of_folder, renamed
+from seq2see.interchange.names import renamed
+from seq2see.interchange.tensors import of_folder
 from seq2see.kernels.registry import network_of
 from seq2see.model.transformer import Transformer
 from seq2see.storage.weights import put_weights

@@ -7,10 +7,9 @@ import tempfile
 import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from importlib.util import find_spec
 from pathlib import Path
 
-from seq2see.errors import FolderError, UserError, shown
+from seq2see.errors import FolderError, UserError, installed, shown
 from seq2see.files import given_file
 from seq2see.interchange.huggingface import read_huggingface
 from seq2see.interchange.huggingface_text import Languages
@@ -95,10 +94,9 @@ def read(path: Path, languages: Languages = (None, None)) -> Imported:
 
 
 @contextmanager
-def _hub(name: str, done: str) -> Iterator[None]:
+def _hub(name: str, what: str, done: str) -> Iterator[None]:
     """Turn what goes wrong with the Hugging Face Hub into one sentence."""
-    if find_spec("huggingface_hub") is None:
-        raise UserError("The package huggingface_hub is not installed: pip install 'seq2see[hub]'.")
+    installed("huggingface_hub", what)
     import httpx
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalTokenNotFoundError
 
@@ -110,7 +108,7 @@ def _hub(name: str, done: str) -> Iterator[None]:
 
 def push(path: Path, name: str, private: bool = False) -> str:
     """Upload a folder to the Hugging Face Hub, and return its address there."""
-    with _hub(name, "uploaded"):
+    with _hub(name, "An upload", "uploaded"):
         from huggingface_hub import HfApi
 
         api = HfApi()
@@ -121,7 +119,7 @@ def push(path: Path, name: str, private: bool = False) -> str:
 
 def download(name: str, place: Path) -> Path:
     """Download the data of a model of the Hugging Face Hub, without its code."""
-    with _hub(name, "downloaded"):
+    with _hub(name, "A download", "downloaded"):
         from huggingface_hub import snapshot_download
 
         return Path(snapshot_download(name, allow_patterns=FILES, local_dir=place / "model"))

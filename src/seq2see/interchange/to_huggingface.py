@@ -17,8 +17,8 @@ from seq2see.decoding.readers import padded
 from seq2see.errors import UserError
 from seq2see.files import whole_or_nothing
 from seq2see.interchange.checks import Compared, compared, made_up
-from seq2see.interchange.weights import HALVES
-from seq2see.kernels.positions import table_of
+from seq2see.interchange.names import HALVES
+from seq2see.kernels.layers import table_of
 from seq2see.model.transformer import Transformer
 from seq2see.storage.folder import Tokenizers
 from seq2see.storage.weights import write_weights

@@ -23,8 +23,8 @@ from seq2see.decoding.hypothesis import Special
 from seq2see.decoding.readers import padded
 from seq2see.files import whole_or_nothing
 from seq2see.interchange.checks import Compared, compared, made_up
-from seq2see.kernels.cache import Cache
 from seq2see.kernels.layers import FastAttention
+from seq2see.kernels.shared import Cache
 from seq2see.model.decoder import DecoderLayer
 from seq2see.model.masks import Mask
 from seq2see.model.transformer import Transformer, at_rest

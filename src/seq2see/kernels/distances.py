@@ -15,9 +15,8 @@ from torch import Tensor, nn
 
 from seq2see.config import RELATIVE_BUCKETS as BUCKETS
 from seq2see.config import ModelConfig
-from seq2see.kernels.cache import Cache
 from seq2see.kernels.layers import SelfAttention
-from seq2see.kernels.masks import PackedMask
+from seq2see.kernels.shared import Cache, PackedMask
 from seq2see.model.masks import EVERYTHING, Mask
 
 EXACT, FARTHEST = 16, 512  # of relative distances: those of a direction with a bucket each, and where the last begins

@@ -11,8 +11,8 @@ from torch import Tensor, nn
 
 from seq2see.config import ModelConfig
 from seq2see.errors import UserError
-from seq2see.kernels.cache import DecoderCache
 from seq2see.kernels.layers import FastTransformer
+from seq2see.kernels.shared import DecoderCache
 from seq2see.model.decoder import Decoder
 from seq2see.model.encoder import Encoder
 from seq2see.model.masks import EVERYTHING, Mask

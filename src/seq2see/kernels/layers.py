@@ -14,17 +14,18 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from seq2see.config import DISTANCES, ModelConfig
-from seq2see.kernels.bodies import fast_attention, has_own_norm, normed_sum
-from seq2see.kernels.cache import Cache, DecoderCache
-from seq2see.kernels.operators import SMALL, linear_relu
-from seq2see.kernels.positions import FOREIGN, table_of
+from seq2see.kernels.operators import SMALL, fast_attention, has_own_norm, linear_relu, normed_sum
+from seq2see.kernels.shared import Cache, DecoderCache
 from seq2see.model.attention import MultiHeadAttention, written_attention
 from seq2see.model.decoder import Decoder, DecoderLayer
 from seq2see.model.encoder import Encoder
 from seq2see.model.masks import CAUSAL, EVERYTHING, Mask
-from seq2see.model.positions import Embedding
+from seq2see.model.positions import Embedding, sinusoids
 from seq2see.model.sublayers import AddNorm, FeedForward
 from seq2see.model.transformer import Transformer
+
+FIRST_POSITION = {"fairseq": 2, "opennmt": 1}  # the number of the first position
+FOREIGN = ("halves", *FIRST_POSITION)
 
 
 class SideBySide:
@@ -137,6 +138,27 @@ class FastFeedForward(FeedForward):
             return super().forward(x)
         hidden = self.keep("hidden", linear_relu(x, self.w_1.weight, self.w_1.bias))  # (T, F)
         return self.keep("out", self.w_2(hidden))  # (T, D)
+
+
+def foreign_sinusoids(position: Tensor, d_model: int, order: str) -> Tensor:
+    """Encode positions (…) as (…, D): all sines before all cosines.
+
+    ``halves``, as in Marian, are the paper's numbers. ``fairseq`` and ``opennmt`` have the exponent i / (d_model/2 − 1).
+    They count positions from 2 and from 1, in float32.
+    """
+    if order not in FIRST_POSITION:
+        ours = sinusoids(position, d_model)
+        return torch.cat([ours[..., 0::2], ours[..., 1::2]], dim=-1)  # (…, D)
+    rate = math.log(10000) / (d_model // 2 - 1)
+    frequencies = torch.exp(torch.arange(d_model // 2, dtype=torch.float32) * -rate)  # (D/2,)
+    angles = (position + FIRST_POSITION[order]).float()[..., None] * frequencies  # (…, D/2)
+    return torch.cat([torch.sin(angles), torch.cos(angles)], dim=-1)  # (…, D)
+
+
+def table_of(length: int, d_model: int, order: str = "paper") -> Tensor:
+    """Return the encoding of positions 0 … length−1 in any order, (length, D), in float32."""
+    at = torch.arange(length)
+    return (foreign_sinusoids(at, d_model, order) if order in FOREIGN else sinusoids(at, d_model)).float()
 
 
 class FreeEmbedding(Embedding):

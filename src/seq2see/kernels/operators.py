@@ -1,8 +1,13 @@
-"""Every operator of ours: its schema, the shapes of its results and its gradient, registered in one place.
+"""The fast bodies of equation 1, of a norm and of the loss, which one runs when, and their operators.
+
+``model.attention.written_attention`` defines the result of attention. Each body computes the same numbers faster in some
+cases, and a test compares it with the written equation in all its cases.
+
+Every operator of ours is here: its schema, the shapes of its results and its gradient, registered in one place.
 
 A compiled step from the compiler's cache on disk calls operators by name, without importing them. So all
-of them are registered when ``fast`` is imported, with or without Triton. Each runs a kernel of its own module, which is
-imported at the first call.
+of them are registered when this module is imported, with or without Triton. Each runs a kernel of ``training_kernels``,
+which is imported at the first call.
 
 The cache does not depend on the code of these functions. So ``mark_cache`` puts a digest of this folder into its key:
 a changed kernel or gradient is compiled again.
@@ -11,21 +16,28 @@ a changed kernel or gradient is compiled again.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import suppress
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
+import torch.nn.functional as F
+from torch import Tensor, nn
 from torch.autograd.function import FunctionCtx
 
-from seq2see.kernels.dropout import drops
+from seq2see.config import ModelConfig
+from seq2see.kernels.shared import PackedMask, drops
+from seq2see.model.masks import Mask
 
 HAS_TRITON = find_spec("triton") is not None
 #: A d_model up to which a training step is captured as it is written: compiling it, and building more kernels than those
 #: of attention, takes longer than they save.
 SMALL = 256
+ROWS = 128  # tokens of a batch are a multiple of this
 
 
 @cache
@@ -52,7 +64,7 @@ def attend_packed(
     q: Tensor, k: Tensor, v: Tensor, first: Tensor, end: Tensor, first_query: Tensor, end_query: Tensor
 ) -> tuple[Tensor, Tensor]:
     """Return the answers (T, H, V) and the log₂ of the softmax's sums (H, T)."""
-    from seq2see.kernels.packed import attend
+    from seq2see.kernels.training_kernels import attend
 
     return attend(q, k, v, first, end)
 
@@ -86,10 +98,10 @@ def _attend_packed_backward_shapes(
 
 
 def _gradients_packed(q: Tensor, k: Tensor, v: Tensor, *others: Tensor) -> list[Tensor]:
-    from seq2see.kernels.packed import backward
+    from seq2see.kernels.training_kernels import attend_backward
 
     pieces = [q.new_empty(shape) for shape in _pieces(q, k, v)]
-    backward(q, k, v, *others, *_cut(pieces, q, k, v))
+    attend_backward(q, k, v, *others, *_cut(pieces, q, k, v))
     return pieces
 
 
@@ -130,7 +142,7 @@ class AttendPacked(torch.autograd.Function):
     @staticmethod
     def forward(ctx: FunctionCtx, *inputs: Tensor) -> Tensor:
         """Return the answers (T, H, V) of q, k and v and their spans."""
-        from seq2see.kernels.packed import attend
+        from seq2see.kernels.training_kernels import attend
 
         z, logs = attend(*inputs[:5])
         ctx.save_for_backward(*inputs, z, logs)
@@ -154,9 +166,9 @@ def add_norm(
 
     This is the sum (T, D), its rows' means and 1/deviations (T,), and the seed. It is drawn by PyTorch's generator.
     """
-    from seq2see.kernels.add_norm import forward
+    from seq2see.kernels.training_kernels import norm_forward
 
-    return forward(x, h, weight, bias, dropout, eps)
+    return norm_forward(x, h, weight, bias, dropout, eps)
 
 
 @add_norm.register_fake
@@ -172,9 +184,9 @@ def add_norm_backward(
     back: Tensor, total: Tensor, means: Tensor, scales: Tensor, seed: Tensor, weight: Tensor, dropout: float
 ) -> list[Tensor]:
     """Return the gradients of x (T, D), of h if it is another one, and of weight and bias in one piece (2, D)."""
-    from seq2see.kernels.add_norm import backward
+    from seq2see.kernels.training_kernels import norm_backward
 
-    return backward(back, total, means, scales, seed, weight, dropout)
+    return norm_backward(back, total, means, scales, seed, weight, dropout)
 
 
 @add_norm_backward.register_fake
@@ -204,7 +216,7 @@ add_norm.register_autograd(_add_norm_gradient, setup_context=_add_norm_remember)
 @torch.library.custom_op("seq2see::smoothed_loss", mutates_args=())
 def smoothed_loss(x: Tensor, right: Tensor, pad: int, smoothing: float) -> tuple[Tensor, Tensor]:
     """Return the loss of each row of logits (T, V) and the log of its softmax's sum, (T,) each."""
-    from seq2see.kernels.loss import losses
+    from seq2see.kernels.training_kernels import losses
 
     return losses(x, right, pad, smoothing)
 
@@ -217,9 +229,9 @@ def _smoothed_loss_shapes(x: Tensor, right: Tensor, pad: int, smoothing: float) 
 @torch.library.custom_op("seq2see::smoothed_loss_backward", mutates_args=())
 def smoothed_loss_backward(x: Tensor, right: Tensor, logs: Tensor, back: Tensor, pad: int, smoothing: float) -> Tensor:
     """Return the gradient of the logits (T, V); ``back`` (T,) is that of the losses."""
-    from seq2see.kernels.loss import gradient
+    from seq2see.kernels.training_kernels import loss_gradient
 
-    return gradient(x, right, logs, back, pad, smoothing)
+    return loss_gradient(x, right, logs, back, pad, smoothing)
 
 
 @smoothed_loss_backward.register_fake
@@ -264,7 +276,7 @@ def _linear_relu_shape(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
 @torch.library.custom_op("seq2see::relu_gradient", mutates_args=())
 def relu_gradient(hidden: Tensor, back: Tensor) -> tuple[Tensor, Tensor]:
     """Return ``back`` (T, F) where ``hidden`` is above 0 and else 0, and its sum over the rows (F,)."""
-    from seq2see.kernels.relu_gradient import masked
+    from seq2see.kernels.training_kernels import masked
 
     return masked(hidden, back)
 
@@ -289,3 +301,142 @@ def _linear_relu_gradient(ctx: FunctionCtx, back: Tensor) -> tuple[Tensor, Tenso
 
 
 linear_relu.register_autograd(_linear_relu_gradient, setup_context=_linear_relu_remember)
+
+
+# --- which body runs when ---------------------------------------------------------------------------------------------
+
+
+def fast_attention(q: Tensor, k: Tensor, v: Tensor, mask: Mask) -> Tensor:
+    """Map q (…, T, H, K) and k, v (…, S, H, K) to (…, T, H, K), by our own kernel or by PyTorch's."""
+    return (span_attention if has_own_kernel(q, mask) else pytorch_attention)(q, k, v, mask)
+
+
+def has_own_kernel(q: Tensor, mask: Mask) -> bool:
+    """Whether ``span_attention`` is for this: sentences end to end, (T, H, K), on a GPU with Triton."""
+    if not HAS_TRITON or not q.is_cuda or q.dim() != 3 or mask.keys is not None:
+        return False
+    return isinstance(mask, PackedMask) and mask.spans is not None
+
+
+def pytorch_attention(q: Tensor, k: Tensor, v: Tensor, mask: Mask) -> Tensor:
+    """Map q (…, T, H, K) and k, v (…, S, H, K) to (…, T, H, K) by PyTorch's function, in every case."""
+    T, S = q.shape[-3], k.shape[-3]
+    # PyTorch has a faster kernel for a mask that is causal and nothing else. It places the first query at the first key.
+    alone = mask.causal and mask.keys is None and not isinstance(mask, PackedMask)
+    causal = alone and T > 1 and T == S  # T first: an export leaves S open
+    allowed = None if causal else mask.allowed(T, S, q.device)
+    q, k, v = (x.transpose(-3, -2) for x in (q, k, v))  # (…, H, T, K)
+    z = F.scaled_dot_product_attention(q, k, v, attn_mask=allowed, is_causal=causal)
+    return z.transpose(-3, -2)  # (…, T, H, K)
+
+
+def span_attention(q: Tensor, k: Tensor, v: Tensor, mask: Mask) -> Tensor:
+    """Map q (T, H, K) and k, v (S, H, K) to (T, H, K) by our own kernel."""
+    assert isinstance(mask, PackedMask)
+    assert mask.spans is not None
+    if torch.compiler.is_compiling():
+        z: Tensor = attend_packed(q, k, v, *mask.spans)[0]
+        return z
+    found: Tensor = AttendPacked.apply(q, k, v, *mask.spans)  # type: ignore[no-untyped-call]
+    return found
+
+
+def summed_loss(logits: Tensor, right: Tensor, pad: int, smoothing: float, written: bool = False) -> Tensor:
+    """Return the sum of the cross-entropies of logits (T, V) with smoothed labels (T,), leaving out padding.
+
+    ``written`` uses no kernel of ours.
+    """
+    if HAS_TRITON and logits.is_cuda and not written:
+        each: Tensor = smoothed_loss(logits, right, pad, smoothing)[0]  # (T,)
+        return each.sum()
+    return F.cross_entropy(logits.float(), right, ignore_index=pad, label_smoothing=smoothing, reduction="sum")
+
+
+def has_own_norm(x: Tensor, training: bool) -> bool:
+    """Whether ``normed_sum`` is for x: in training of packed batches (T, D) on a GPU with Triton, if D is large."""
+    return HAS_TRITON and training and x.is_cuda and x.dim() == 2 and x.shape[-1] > SMALL
+
+
+def normed_sum(x: Tensor, h: Tensor, norm: nn.LayerNorm, dropout: float) -> Tensor:
+    """Return LayerNorm(x + Dropout(h)) by our own kernel."""
+    out: Tensor = add_norm(x, h, norm.weight, norm.bias, dropout, norm.eps)[0]
+    return out
+
+
+# --- kernels are built before the first step --------------------------------------------------------------------------
+#
+# Triton builds a kernel at its first call: a second or two each, once per machine. Here each is called in its own thread
+# on small dummy tensors of the types of the step. A kernel that was built for other types is built again at its call, so
+# this cannot change a result.
+
+
+def preload(config: ModelConfig, smoothing: float, pad: int, dtype: torch.dtype, device: torch.device) -> Future[None]:
+    """Begin to build all kernels for the training of a model of this shape; return what is done when they are built."""
+    pool = ThreadPoolExecutor(1, thread_name_prefix="seq2see-kernels")
+    built = pool.submit(_build, config, smoothing, pad, dtype, device)
+    pool.shutdown(wait=False)
+    return built
+
+
+def _build(config: ModelConfig, smoothing: float, pad: int, dtype: torch.dtype, device: torch.device) -> None:
+    if not HAS_TRITON or device.type != "cuda":
+        return
+    with suppress(Exception):  # a failure, here or below, is reported by the step
+        import triton
+
+        triton.runtime.driver.active.get_current_device()  # before many threads ask for it
+    calls = calls_of(config, smoothing, pad, dtype, device)
+
+    def build(call: Callable[[], object]) -> None:
+        with torch.cuda.device(device), torch.no_grad():
+            call()
+
+    with ThreadPoolExecutor(len(calls)) as pool:
+        wait([pool.submit(build, call) for call in calls])
+
+
+def calls_of(
+    config: ModelConfig, smoothing: float, pad: int, dtype: torch.dtype, device: torch.device
+) -> list[Callable[[], object]]:
+    """Return a call for each kernel."""
+    from seq2see.kernels import training_kernels as kernels
+
+    assert config.d_k is not None
+    assert config.d_v is not None
+    H, K, V = config.heads, config.d_k, config.d_v
+
+    def rows(width: int) -> Tensor:
+        return torch.zeros(ROWS, width, dtype=dtype, device=device)
+
+    def heads() -> list[Tensor]:
+        """Return q, k and v, or their gradients, side by side as a product gives them."""
+        parts = torch.split(rows(H * (2 * K + V)), [H * K, H * K, H * V], dim=1)
+        return [part.view(ROWS, H, -1) for part in parts]
+
+    (q, k, v), (dq, dk, dv) = heads(), heads()
+    z, dz = (rows(H * V).view(ROWS, H, V) for _ in range(2))
+    first, end = (torch.zeros(ROWS, dtype=torch.int32, device=device) for _ in range(2))
+    logs, shares = (torch.zeros(H, ROWS, device=device) for _ in range(2))
+    calls: list[Callable[[], object]] = [
+        lambda: kernels.attend(q, k, v, first, end),
+        lambda: kernels.to_queries(q, k, v, first, end, z, logs, dz, shares, dq),
+        lambda: kernels.to_keys(q, k, v, first, end, first, end, logs, dz, shares, dk, dv),
+    ]
+    if config.d_model <= SMALL:
+        return calls
+    # The kernels that only wide models have: the loss, relu, Add & Norm.
+    x, hidden, logits = rows(config.d_model), rows(config.d_ff), rows(config.target_vocabulary)
+    each, right = torch.zeros(ROWS, device=device), torch.zeros(ROWS, dtype=torch.int64, device=device)
+    weight, bias = x[:2]
+    calls += [
+        lambda: kernels.losses(logits, right, pad, smoothing),
+        lambda: kernels.loss_gradient(logits, right, each, each, pad, smoothing),
+    ]
+    if config.activation == "relu":
+        calls.append(lambda: kernels.masked(hidden, hidden))
+    if config.norm == "post":
+        calls += [
+            lambda: kernels.normed(x, x, weight, bias, right[:1], config.dropout, 1e-5),
+            lambda: kernels.norm_backward(x, x, each, each, right[:1], weight, config.dropout),
+        ]
+    return calls

@@ -13,9 +13,9 @@ import torch
 from torch import Tensor, nn
 
 from seq2see.kernels import step_written
-from seq2see.kernels.bodies import HAS_TRITON, fast_attention
-from seq2see.kernels.cache import Pair
 from seq2see.kernels.layers import FastAttention, FreeEmbedding, SideBySide
+from seq2see.kernels.operators import HAS_TRITON, fast_attention
+from seq2see.kernels.shared import Pair
 from seq2see.model.decoder import DecoderLayer
 from seq2see.model.encoder import EncoderLayer
 from seq2see.model.masks import Mask

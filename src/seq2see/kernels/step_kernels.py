@@ -139,7 +139,7 @@ def _product(  # type: ignore[no-untyped-def]
             y += r
         rounded = y.to(out.dtype.element_ty)
         tl.store(out + row * N + column, rounded, mask=here)
-        if PARTS:  # as fast.scan, of the columns of this program
+        if PARTS:  # as ``scan``, of the columns of this program
             values = tl.where(here, rounded.to(tl.float32), -float("inf"))
             largest = tl.max(values, 0)
             tl.store(maxima + row * parts + tl.program_id(0), largest)

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from seq2see.errors import InputError, UserError, shown, suggest
-from seq2see.kernels.positions import foreign_sinusoids
+from seq2see.kernels.layers import foreign_sinusoids
 from seq2see.model.positions import sinusoids
 from seq2see.model.transformer import Transformer
 from seq2see.tokenizers.tokenizer import Tokenizer

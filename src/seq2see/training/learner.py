@@ -16,20 +16,17 @@ from seq2see.config import ModelConfig, TrainingConfig
 from seq2see.data.batching import Batch
 from seq2see.data.packing import PackedBatch
 from seq2see.devices import is_full
-from seq2see.kernels.bodies import SMALL, summed_loss
 from seq2see.kernels.ensemble import Ensemble, averaged, reads_backward
 from seq2see.kernels.layers import FastAttention, FastTransformer, alignment_loss
-from seq2see.kernels.masks import PackedMasks
-from seq2see.kernels.operators import mark_cache
-from seq2see.kernels.preload import preload
+from seq2see.kernels.operators import SMALL, mark_cache, preload, summed_loss
 from seq2see.kernels.registry import with_kernels
+from seq2see.kernels.shared import PackedMasks
 from seq2see.machine import uncollected
 from seq2see.model.decoder import DecoderLayer
 from seq2see.model.masks import EVERYTHING
 from seq2see.model.transformer import Transformer
 from seq2see.training import distributed
-from seq2see.training.adam import Adam
-from seq2see.training.muon import Muon
+from seq2see.training.optimisers import Adam, Muon
 
 FEW_LOGITS = 2048  # largest target vocabulary for which a small model's loss needs no kernel of ours
 KEPT = ("step", "exp_avg", "exp_avg_sq", "momentum")  # what an optimiser keeps of a parameter

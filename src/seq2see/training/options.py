@@ -28,7 +28,7 @@ from seq2see.storage.trained import Trained
 from seq2see.storage.weights import placed, put_weights, read_weights
 from seq2see.tokenizers.tokenizer import Tokenizer, fold
 from seq2see.training import distributed
-from seq2see.training.loop import check_out, continued, tidy
+from seq2see.training.checkpoint import check_out, continued, tidy
 from seq2see.training.schedule import peak
 
 LOWER_RATE = 0.3  # factor of the learning rate when a model is trained further

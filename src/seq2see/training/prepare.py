@@ -30,7 +30,7 @@ from seq2see.storage.folder import Tokenizers
 from seq2see.tasks import dates
 from seq2see.tokenizers.tokenizer import Tokenizer
 from seq2see.training import distributed
-from seq2see.training.loop import SHARDS
+from seq2see.training.checkpoint import SHARDS
 from seq2see.training.options import TrainOptions
 
 HELD_OUT_DATES = 10_000  # for validation, and as many for the test

@@ -15,6 +15,8 @@ SETTLED, FEWEST_LINES = 3, 4  # warm-ups and lines before that is said
 LANDING = 1.0  # length of the fall of the rate, in the steps before it: the second half of the training
 SOLVED_LANDING = 0.1  # the same if all held-out pairs are right
 ALL_RIGHT = 2  # lines in a row with all held-out pairs right, after which the task is solved
+NOT_AVERAGED = 0.75  # first share of the steps, whose checkpoints are not part of the final average
+SNAPSHOTS = 20  # weights kept while the rate of a watched training falls; the last `average` ones are averaged
 ENOUGH_RIGHT = 100  # held-out pairs; if all of fewer are right, more than one of thirty others may be wrong
 
 
@@ -93,6 +95,31 @@ class Course:
         """Return the last step, as far as it is known."""
         return self.last or config.steps
 
+    def told(self, step: int, pairs: int) -> str:
+        """Say after a step why a training with so many held-out pairs ends soon."""
+        why = (
+            f"all {pairs:,} held-out pairs are right"
+            if self.why == "solved"
+            else "neither the answers to the held-out pairs nor their loss have become better since step "
+            f"{max(self.step, self.low):,}"
+        )
+        return f"At step {step:,} {why}: the learning rate falls to zero until step {self.last:,}."
+
+    def averages(self, step: int, config: TrainingConfig) -> bool:
+        """Whether the weights after a step are part of the final average."""
+        last = self.end(config)
+        if config.patience:
+            return step == self.step
+        if is_watched(config):
+            every = max(1, (last - self.falls) // SNAPSHOTS)
+            return 0 < self.falls < step and (last - step) % every == 0 and step > last - config.average * every
+        before = (last - 1) // config.checkpoint_every  # checkpoints before the last
+        others = min(config.average - 1, before)
+        earliest = (before - others + 1) * config.checkpoint_every if others else last
+        # In a short run the last few checkpoints may include an untrained model.
+        regular = step % config.checkpoint_every == 0 or step == last
+        return regular and step >= max(earliest, NOT_AVERAGED * last)
+
 
 def learning_rate(step: int, config: TrainingConfig, d_model: int, course: Course | None = None) -> float:
     """Return the rate of a step, counted from 1. ``course`` is that of a watched training.
@@ -124,6 +151,13 @@ def has_line(step: int, config: TrainingConfig) -> bool:
         return False
     number = round(math.log(step / first, FURTHER))
     return step == round(first * FURTHER**number)
+
+
+def between_checkpoints(config: TrainingConfig) -> int:
+    """Return how many steps lie between two checkpoints."""
+    if is_watched(config):
+        return max(1, config.steps // SNAPSHOTS)
+    return config.evaluate_every if config.patience else config.checkpoint_every
 
 
 def steps_of(budget: float, each: float) -> int:

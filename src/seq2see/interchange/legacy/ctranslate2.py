@@ -33,8 +33,8 @@ from seq2see.interchange.imported import (
     read_json,
     with_zeros,
 )
-from seq2see.interchange.weights import HALVES, KINDS, parts_of
-from seq2see.kernels.positions import table_of
+from seq2see.interchange.names import HALVES, KINDS, parts_of
+from seq2see.kernels.layers import table_of
 from seq2see.storage.folder import Tokenizers
 from seq2see.tokenizers import sentencepiece
 from seq2see.tokenizers.tokenizer import Tokenizer

@@ -22,7 +22,8 @@ from seq2see.interchange.imported import (
     model_config,
     one_number_of_heads,
 )
-from seq2see.interchange.weights import HALVES, from_pytorch, renamed
+from seq2see.interchange.names import HALVES, renamed
+from seq2see.interchange.tensors import from_pytorch
 from seq2see.storage.folder import Tokenizers
 from seq2see.tokenizers import sentencepiece
 from seq2see.tokenizers.tokenizer import Tokenizer

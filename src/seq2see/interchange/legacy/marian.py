@@ -29,7 +29,7 @@ from seq2see.interchange.imported import (
     model_config,
     with_zeros,
 )
-from seq2see.interchange.weights import HALVES, KINDS, layers_of, parts_of, unexpected
+from seq2see.interchange.names import HALVES, KINDS, layers_of, parts_of, unexpected
 from seq2see.storage.folder import Tokenizers
 from seq2see.tokenizers.tokenizer import Tokenizer
 

@@ -1,13 +1,55 @@
-"""The keys and values that decoding keeps, (B, S, H, K), so that no step computes them again."""
+"""What kernels share: masks of packed batches, the keys and values that decoding keeps, the rounding of dropout."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
+from seq2see.model.masks import Mask
+
+CHANCES = 2**16  # each number is kept or not by 16 random bits
 Pair = tuple[Tensor, Tensor]  # keys and values
+
+
+class Spans(NamedTuple):
+    """For each query of a packed batch the keys that it sees, and for each key the queries that see it, as int32.
+
+    Sentences are in order, so both are spans, from a first position to one past the last. Neither end ever decreases.
+    """
+
+    first_key: Tensor  # (T,)
+    end_key: Tensor  # (T,)
+    first_query: Tensor  # (S,)
+    end_query: Tensor  # (S,)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PackedMask(Mask):
+    """A mask that also hides the keys of other sentences."""
+
+    sentences: tuple[Tensor, Tensor]  # (T,) and (S,): the sentence of each query and of each key
+    spans: Spans | None = None  # the same for a GPU's kernel, with ``causal`` included
+
+    def allowed(self, T: int, S: int, device: torch.device) -> Tensor | None:
+        """Return what is allowed as booleans that broadcast to (…, H, T, S)."""
+        of_query, of_key = self.sentences
+        together, others = of_query[:, None] == of_key, super().allowed(T, S, device)  # (T, S)
+        return together if others is None else others & together
+
+
+@dataclass(frozen=True)
+class PackedMasks:
+    """The three masks of a packed batch, and each token's place in its sentence."""
+
+    source: PackedMask
+    target: PackedMask
+    cross: PackedMask
+    source_place: Tensor  # (S,)
+    target_place: Tensor  # (T,)
 
 
 class Cache:
@@ -53,3 +95,13 @@ class DecoderCache:
             own.select(rows)
             if sources:
                 cross.select(rows)
+
+
+def kept_chances(dropout: float) -> int:
+    """Return in how many of ``CHANCES`` cases a number is kept."""
+    return round((1 - dropout) * CHANCES)
+
+
+def drops(dropout: float) -> bool:
+    """Whether this rate drops anything, so that h has another gradient than x."""
+    return kept_chances(dropout) < CHANCES
