@@ -11,8 +11,7 @@ import torch
 from torch import Tensor
 
 from seq2see.config import Config, ModelConfig, TrainingConfig
-from seq2see.data.batching import Ragged
-from seq2see.data.packing import PackedBatches
+from seq2see.data.batching import PackedBatches, Ragged
 from seq2see.decoding.hypothesis import PAPER, Special
 from seq2see.decoding.search import beam_search, greedy
 from seq2see.errors import ConfigError, UserError

@@ -48,7 +48,7 @@ NAMED = {
     "the system": """cli.__init__._open_closed cli.__init__._run cli.output.hang_up machine._others machine.processor
         files.Lock.__init__""",
     "inputs of predict, read line by line, may come from a pipe": "cli.answering.lines_of",
-    "the datasets library reads its own folders": "data.hub._opened",
+    "the datasets library reads its own folders": "data.pairs._loaded",
     "a student's own files, which run as he wrote them": """learn.folder._kept learn.folder.function_of
         learn.folder.review""",
     "in a process with limits, after data.tables.read": """data.tables._check_archive data.tables._parquet

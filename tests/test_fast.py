@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from conftest import small_model
 from seq2see.config import ModelConfig, TrainingConfig
-from seq2see.data.packing import spans_of
+from seq2see.data.batching import spans_of
 from seq2see.decoding.graphs import prepare
 from seq2see.kernels import layers, operators
 from seq2see.kernels.layers import FastAddNorm, SideBySide, products

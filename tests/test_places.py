@@ -11,8 +11,7 @@ import torch
 from conftest import small_model
 from seq2see.config import Config, TrainingConfig
 from seq2see.data import places as placing
-from seq2see.data.batching import Batch, Batches, Ragged
-from seq2see.data.packing import PackedBatch, PackedBatches
+from seq2see.data.batching import Batch, Batches, PackedBatch, PackedBatches, Ragged
 from seq2see.data.places import _best, _blocks, with_copies, with_places
 from seq2see.data.variation import chained, invented, made_up, varied
 from seq2see.model.transformer import Transformer

@@ -10,8 +10,7 @@ import pytest
 
 from conftest import small_disk
 from seq2see.data import shards
-from seq2see.data.batching import Batches, Ragged
-from seq2see.data.packing import PackedBatches
+from seq2see.data.batching import Batches, PackedBatches, Ragged
 from seq2see.data.pairs import Pair
 from seq2see.data.shards import Shards, is_large, survey, write
 from seq2see.errors import FolderError, UserError

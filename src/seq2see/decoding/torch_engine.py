@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import platform
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
@@ -16,7 +17,6 @@ import torch
 from seq2see import devices, machine
 from seq2see.config import DISTANCES, DecodingConfig
 from seq2see.decoding.allowed import Automaton
-from seq2see.decoding.cpu import threads_of, without_onednn
 from seq2see.decoding.engines import LARGE, SMALL
 from seq2see.decoding.graphs import MEMORY_SHARE, GraphDecoder
 from seq2see.decoding.hypothesis import PAPER, Hypothesis, Special
@@ -24,6 +24,47 @@ from seq2see.decoding.search import beam_search, greedy, greedy_ids
 from seq2see.kernels.ensemble import is_written
 from seq2see.model.sublayers import Observable
 from seq2see.model.transformer import Transformer, at_rest
+
+_without, _lock, _found_on = 0, Lock(), True
+
+
+@contextmanager
+def threads_of(count: int) -> Iterator[None]:
+    """Run every matrix product on this number of threads."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+@contextmanager
+def without_onednn() -> Iterator[None]:
+    """Turn oneDNN off on ARM, where it prepares each product again, which takes longer.
+
+    All threads share one switch. The first thread that enters turns it off; the last that leaves turns it on again.
+    """
+    global _without, _found_on
+    if platform.machine() not in ("aarch64", "arm64"):
+        yield
+        return
+    with _lock:
+        if _without == 0:
+            _found_on = bool(torch.backends.mkldnn.enabled)
+            torch.backends.mkldnn.enabled = False  # type: ignore[assignment]
+        _without += 1
+    try:
+        yield
+    finally:
+        with _lock:
+            _without -= 1
+            if _without == 0:
+                torch.backends.mkldnn.enabled = _found_on  # type: ignore[assignment]
+
+
+# --- settings of PyTorch on a CPU -------------------------------------------------------------------------------------
+
 
 LANES = 2  # searches at a time on a GPU: one computes while another waits for the host
 WORTH_A_LANE = 128  # batches before a second lane, which has to capture all shapes again

@@ -16,11 +16,11 @@ import torch
 from torch import Tensor, nn
 
 from seq2see.config import DecodingConfig
-from seq2see.decoding.cpu import threads_of
 from seq2see.decoding.hypothesis import PAPER
 from seq2see.decoding.readers import Reader, WholeReader, reading
 from seq2see.decoding.rule import Rule
 from seq2see.decoding.search import Special, continued, limits_of
+from seq2see.decoding.torch_engine import threads_of
 from seq2see.errors import InputError, UserError
 from seq2see.model.sublayers import Observable, Recorder
 from seq2see.model.transformer import Transformer, at_rest

@@ -363,6 +363,14 @@ class Tokenizer:
                 )
                 raise InputError(f"{shown(text)} has {what}, which this model's vocabulary does not have.")
 
+    def knows(self, text: str) -> bool:
+        """Whether every character or symbol of a text has a token."""
+        try:
+            self.check(text)
+        except InputError:
+            return False
+        return True
+
     def encode(self, text: str) -> list[int]:
         """Turn a text into ids, ``<sos>`` first and ``<eos>`` last."""
         return self.encode_batch([text])[0]
