@@ -43,7 +43,7 @@ NAMED = {
         page.web.program tasks.human_dates._months""",
     "what this process has just written": """cli.unfinished.Unfinished.open files.synchronise
         interchange.to_huggingface._logits_of interchange.to_onnx.OnnxModel.__init__""",
-    "what a caller has taken through a gate": """files.digest interchange.legacy.marian.Arrays.array data.shards._opened
+    "what a caller has taken through a gate": """files.digest interchange.legacy.marian.Arrays.array
         decoding.ctranslate2_engine.CTranslate2Engine._translator cli.answering.count_lines""",
     "the system": """cli.__init__._open_closed cli.__init__._run cli.output.hang_up machine._others machine.processor
         files.Lock.__init__""",

@@ -19,10 +19,10 @@ from torch import Tensor, nn
 from conftest import small_model
 from seq2see.config import ModelConfig, TrainingConfig
 from seq2see.data.batching import spans_of
-from seq2see.decoding.graphs import prepare
 from seq2see.kernels import layers, operators
 from seq2see.kernels.layers import FastAddNorm, SideBySide, products
 from seq2see.kernels.shared import PackedMask
+from seq2see.kernels.step import prepare
 from seq2see.model.attention import written_attention
 from seq2see.model.masks import EVERYTHING, Mask
 from seq2see.training.learner import compiling_pays

@@ -30,12 +30,8 @@ from seq2see.decoding.rule import Gate, Rule, power_of_two, sizes_of
 from seq2see.decoding.search import LOGITS_PART, Beams, likeliest, limits_of
 from seq2see.errors import UserError
 from seq2see.kernels import step_written
-from seq2see.kernels.layers import FastAttention, SideBySide
-from seq2see.kernels.registry import with_kernels
-from seq2see.kernels.step import DecoderStep, Parts, form_of
+from seq2see.kernels.step import DecoderStep, Parts, form_of, prepare
 from seq2see.machine import uncollected
-from seq2see.model.decoder import DecoderLayer
-from seq2see.model.encoder import EncoderLayer
 from seq2see.model.masks import Mask
 from seq2see.model.transformer import Transformer
 
@@ -490,16 +486,6 @@ class GraphDecoder:
     def _follow(self) -> None:
         """Copy the present weights: they may have been trained or edited."""
         torch._foreach_copy_([*self.model.parameters()], [*self.original.parameters()])
-
-
-def prepare(model: Transformer) -> None:
-    """Merge the products for q, k and v of every self-attention."""
-    with_kernels(model)
-    for layer in (*model.encoder.layers, *model.decoder.layers):
-        assert isinstance(layer, (EncoderLayer, DecoderLayer))
-        own = layer.self_attention
-        assert isinstance(own, FastAttention)
-        own.whole = SideBySide(own.w_q, own.w_k, own.w_v)
 
 
 def _rounded(length: int) -> int:
