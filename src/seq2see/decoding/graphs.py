@@ -30,8 +30,10 @@ from seq2see.decoding.rule import Gate, Rule, power_of_two, sizes_of
 from seq2see.decoding.search import LOGITS_PART, Beams, likeliest, limits_of
 from seq2see.errors import UserError
 from seq2see.kernels import step_written
+from seq2see.kernels.layers import FastAttention
 from seq2see.kernels.step import DecoderStep, Parts, form_of, prepare
 from seq2see.machine import uncollected
+from seq2see.model.decoder import DecoderLayer
 from seq2see.model.masks import Mask
 from seq2see.model.transformer import Transformer
 
