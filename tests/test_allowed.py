@@ -389,25 +389,3 @@ def test_a_character_that_no_token_writes_is_written_in_bytes_if_it_is_named() -
     for pattern, text in (("é+", "éé"), ("[à-ü]", "ü"), ("(?i:É)", "é"), ("a€?", "a€")):
         assert runs(allowed.matching(pattern, BPE), BPE.encode(text)[1:]), pattern
     assert not runs(allowed.matching("a.", BPE), BPE.encode("a€")[1:])
-
-
-@pytest.mark.parametrize("near", [True, False])
-@pytest.mark.parametrize("wide", [0, 1, 2, 3, 4])
-def test_rows_and_lists_of_tokens_say_the_same_of_every_state(
-    wide: int, near: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """``wide`` listed tokens are the most of a state without a row: some states have one, or all, or none."""
-    torch.manual_seed(3)
-    for automaton, _ in CASES.values():
-        by_rows = rule.Gate(automaton, TOKENIZER.size, torch.device("cpu"), near)
-        with monkeypatch.context() as patched:
-            patched.setattr(rule, "DENSE", 0)
-            patched.setattr(rule, "WIDE", wide)
-            gate = rule.Gate(automaton, TOKENIZER.size, torch.device("cpu"), near)
-        states = torch.arange(1, len(automaton.count))
-        state, token = torch.cartesian_prod(states, torch.arange(TOKENIZER.size)).unbind(1)
-        assert torch.equal(gate.after(state, token), by_rows.after(state, token))
-        logits = torch.randn(len(states), TOKENIZER.size)
-        for left in range(1, 6):
-            enough = torch.full_like(states, left)
-            assert torch.equal(gate.masked(logits, states, enough), by_rows.masked(logits, states, enough))
