@@ -115,10 +115,6 @@ class TorchEngine:
         weight = next(transformer.parameters())
         return self.original is transformer and self.kind == (weight.dtype, weight.device)
 
-    def _watched(self) -> bool:
-        """Whether a recorder is attached, which may edit values: then a copy must not answer for the model."""
-        return any(m.recorder is not None for m in self.original.modules() if isinstance(m, Observable))
-
     @contextmanager
     def _lane(self) -> Iterator[GraphDecoder]:
         """Lend the graphs that the fewest searches use. After many batches, a search that would wait gets new ones.
@@ -153,13 +149,8 @@ class TorchEngine:
         self, sources: Sequence[Sequence[int]], rules: DecodingConfig = PAPER, allowed: Automaton | None = None
     ) -> list[list[int]]:
         """Return the best answer's ids to each source."""
-        if self.has_graphs and not self._watched():
-
-            def ids(part: Sequence[Sequence[int]], automaton: Automaton | None) -> list[list[int]]:
-                with self._lane() as graphs:
-                    return graphs.ids(part, rules, automaton)
-
-            return self._in_room(ids, sources, rules.beam, allowed)
+        if self._uses_graphs():
+            return self._in_room(self._by_graphs(GraphDecoder.ids, rules), sources, rules.beam, allowed)
         if rules.beam > 1:
             return [row[0].ids if row else [] for row in self.search(sources, rules, 1, allowed)]
 
@@ -176,21 +167,32 @@ class TorchEngine:
         allowed: Automaton | None = None,
     ) -> list[list[Hypothesis]]:
         """Return the ``n_best`` answers to each source, best first, with the log-probability of each token."""
-        if self.has_graphs and not self._watched():
-
-            def by_graphs(part: Sequence[Sequence[int]], automaton: Automaton | None) -> list[list[Hypothesis]]:
-                with self._lane() as graphs:
-                    return [hypotheses[:n_best] for hypotheses in graphs.search(part, rules, automaton)]
-
-            return self._in_room(by_graphs, sources, rules.beam, allowed)
+        if self._uses_graphs():
+            rows = self._in_room(self._by_graphs(GraphDecoder.search, rules), sources, rules.beam, allowed)
+            return [row[:n_best] for row in rows]
 
         def found(part: Sequence[Sequence[int]], allowed: Automaton | None) -> list[list[Hypothesis]]:
             if rules.beam == 1:
-                answers = greedy(self.original, part, self.special, rules, allowed)
-                return [[hypothesis] for hypothesis in answers]
+                return [[one] for one in greedy(self.original, part, self.special, rules, allowed)]
             return [row[:n_best] for row in beam_search(self.original, part, self.special, rules, allowed)]
 
         return self._shared_out(found, sources, rules.beam, allowed)
+
+    def _uses_graphs(self) -> bool:
+        """Whether a copy of the model answers: not while a recorder is attached, which may edit values."""
+        watched = any(m.recorder is not None for m in self.original.modules() if isinstance(m, Observable))
+        return self.has_graphs and not watched
+
+    def _by_graphs(
+        self, ask: Callable[..., list[T]], rules: DecodingConfig
+    ) -> Callable[[Sequence[Sequence[int]], Automaton | None], list[T]]:
+        """Return a search with the graphs of a lane."""
+
+        def found(part: Sequence[Sequence[int]], automaton: Automaton | None) -> list[T]:
+            with self._lane() as graphs:
+                return ask(graphs, part, rules, automaton)
+
+        return found
 
     def _in_room(
         self,
