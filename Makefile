@@ -4,7 +4,7 @@ BIN := .venv/bin
 # Compiled modules are kept, whatever the shell says: a suite starts Python some 200 times.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo test chromium types soak bench site clean \
+.PHONY: demo test chromium types soak bench site wheel clean \
   verify verify-kernels verify-dates verify-heavy verify-examples verify-mutants verify-supply
 .DEFAULT_GOAL := demo
 
@@ -68,13 +68,19 @@ soak: .venv/installed
 	touch $@
 
 .venv/clustered: .venv/installed
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[ray]"
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[train,ray]"
 	touch $@
 
 # Ours beside its peers; `make bench NAME=cold-start` runs one line. Peers: pip install -e ".[bench]".
 NAME ?= all
 bench: .venv/installed
 	$(BIN)/python -m benchmarks $(NAME)
+
+# What `pip install` gets: dist/*.whl, with all models in it.
+wheel: .venv/tools/installed
+	rm -rf dist
+	.venv/tools/bin/python -m build --no-isolation --wheel --outdir dist
+	@ls -l dist
 
 # The project's own site, in site/: documents and lessons by Sphinx, and the models' pages, which answer. Any warning of
 # Sphinx, such as a link that leads nowhere, is an error.
@@ -91,7 +97,7 @@ site: .venv/installed .venv/site/installed
 
 .venv/installed: pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable .
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[train]"
 	touch $@
 
 .venv/tools/installed: pyproject.toml

@@ -90,7 +90,7 @@ def interchange(count: int = 500) -> Iterator[dict[str, Any]]:
     try:
         import transformers
     except ImportError:
-        raise UserError("The package transformers is not installed: pip install 'seq2see[interchange]'.") from None
+        raise UserError("The package transformers is not installed: pip install 'seq2see[huggingface]'.") from None
     for name in FAMILIES:
         yield _family(transformers, name, count)
     for setting, (name, shape, generation) in SETTINGS.items():

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import pytest
 import torch
@@ -14,7 +13,7 @@ import seq2see
 from conftest import small_model
 from seq2see.cli import app
 from seq2see.errors import UserError
-from seq2see.inspection.alignment import align, links_of, spans_of, words_of
+from seq2see.inspection.alignment import align, links_of, words_of
 from seq2see.inspection.trace import record
 from seq2see.serve.app import create_app
 from seq2see.storage.folder import Tokenizers
@@ -70,24 +69,6 @@ def test_what_always_gets_attention_counts_for_little() -> None:
     links = links_of(weights, tokens, tokens, words_of("a b."), words_of("b a."))
     assert [link.source for link in links] == [0, 1, 2]
     assert [link.source for link in links_of(weights[:1], tokens, [(0, 1)], words_of("a b."), [(0, 1)])] == [2]
-
-
-@pytest.mark.parametrize("kind", ["bpe", "unigram", "characters"])
-def test_tokens_are_found_in_the_text_that_they_become(kind: str) -> None:
-    if kind == "characters":
-        text, tokenizer = SENTENCES[1], Tokenizer.characters_of(SENTENCES)
-    else:
-        text = "the cat 🚂 café slept"  # with bytes: neither the engine nor é is in the vocabulary
-        tokenizer = (Tokenizer.bpe if kind == "bpe" else Tokenizer.unigram)(SENTENCES, 600)
-    ids = tokenizer.encode(text)
-    assert kind == "characters" or len(ids) > len(text.split()) + 4
-    found, expected = spans_of(tokenizer, ids[1:]), tokenizer.offsets(text)[1:]
-    if kind == "unigram":  # the library takes neighbouring bytes for one piece, here "fé"
-        assert all(a[0] <= b[0] < b[1] <= a[1] for a, b in zip(expected[:-1], found[:-1], strict=True))
-    else:
-        assert found == expected
-    assert "".join(text[a:b] for a, b in dict.fromkeys(found)) == text
-    assert tokenizer.decode(ids) == text
 
 
 def test_a_model_of_words_has_its_own_words() -> None:
@@ -173,15 +154,6 @@ def test_the_command_writes_numbers_or_words_with_places() -> None:
     assert 0 < last["weight"] <= 1
     text = command("1845-01-05", "--n-best", "2")[1][0].split("\t")
     assert [text[0], text[4].split()[3]] == ["January 5, 1845", "0-3"]
-
-
-def test_an_interrupted_file_is_gone_on_with(tmp_path: Path) -> None:
-    questions, out = tmp_path / "in.txt", tmp_path / "out.txt"
-    questions.write_text("1845-01-05\n1845-01-06\n")
-    whole = command("--file", str(questions))[1]
-    (tmp_path / "out.txt.part").write_text(whole[0].rpartition(" ")[0] + " 4-3\n")  # a link that was close
-    assert command("--file", str(questions), "--out", str(out), "--resume")[0] == 0
-    assert out.read_text().splitlines()[1] == whole[1]
 
 
 def test_an_answer_that_cannot_be_read_again_has_no_links() -> None:

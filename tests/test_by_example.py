@@ -90,24 +90,6 @@ def test_bad_examples_are_refused(pairs: Any, message: str) -> None:
         examples.pairs_of(pairs)
 
 
-def test_what_does_not_fit_together_is_refused(folder: Path) -> None:
-    with pytest.raises(UserError, match="the task of this model is dates"):
-        seq2see.like(SMALL, "dates")
-    with pytest.raises(UserError, match="the task of this model is dates"):
-        seq2see.load("dates").predict(["1845-01-05"], like=SMALL)
-    with pytest.raises(InputError, match="comes without examples"):
-        seq2see.load(folder)("ba")
-    with pytest.raises(UserError, match="`like` does not apply to a document"):
-        seq2see.Options(like=SMALL, format="html")
-    model = seq2see.like(SMALL, str(folder))
-    with pytest.raises(InputError, match="give shorter ones"):
-        model("b" * 1500)
-    long, good = model.answers(["b" * 1500, "ba"])
-    assert str(long.error).endswith("but this model reads at most 1,496: give shorter ones.")
-    assert good.output == "b"
-    assert "separates examples" in str(model.answers(["a␝b"])[0].error)
-
-
 def test_more_examples_than_fit_are_read_in_several_draws() -> None:
     pairs = tuple((f"{number:04}" * 20, "x" * 20) for number in range(60))  # 100 bytes each
     found = examples.draws(pairs, "0000", 1500)
@@ -251,24 +233,6 @@ def test_the_command_keeps_the_types_of_other_columns(folder: Path, tmp_path: Pa
     filled = polars.read_parquet(out)
     assert filled["x"].to_list() == ["A", "C", "D"]
     assert filled.schema["n"] == polars.Int64
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("", "empty"),
-        ("a,b\n", "has no rows below"),
-        ("a,b\n1,,3\n", "more cells than there are columns"),
-        ("a,a\n1,\n", "Two columns"),
-        ("a,b\n1,\n2,\n", "no column has"),
-    ],
-)
-def test_a_bad_file_is_refused(folder: Path, tmp_path: Path, text: str, message: str) -> None:
-    path, out = tmp_path / "in.csv", tmp_path / "out.csv"
-    path.write_text(text, encoding="utf-8")
-    done = run("fill", str(path), "--model", str(folder), "--out", str(out), status=2)
-    assert message in done.stderr
-    assert not out.exists()
 
 
 @pytest.fixture(scope="module")

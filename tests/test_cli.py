@@ -14,9 +14,9 @@ import pytest
 import typer.main
 from typer.testing import CliRunner, Result
 
-from seq2see import cli
+from seq2see.answering.answer import NoText
 from seq2see.cli import app, main, output
-from seq2see.cli.answering import LONGEST, NoText, lines_of
+from seq2see.cli.lines import LONGEST, lines_of
 from seq2see.errors import UserError
 
 
@@ -50,17 +50,16 @@ def test_commands_and_options_are_frozen() -> None:
     ]  # fmt: skip
     assert options["score"] == ["--columns", "--json", "--model"]
     assert options["train"] == [
-        "--budget", "--columns", "--count", "--device", "--distil", "--ensemble", "--from", "--out", "--preset",
-        "--resume", "--rules", "--search", "--seed", "--set", "--steps", "--strict", "--teacher", "--tensorboard",
+        "--budget", "--columns", "--count", "--device", "--distil", "--ensemble", "--from", "--log", "--out",
+        "--preset", "--resume", "--rules", "--search", "--seed", "--set", "--steps", "--strict", "--teacher",
         "--test", "--threads", "--tokenizer", "--unlabelled", "--unseen", "--validation", "--vocabulary", "--watch",
         "--years",
     ]  # fmt: skip
     assert options["doctor"] == ["--columns", "--json", "--preset", "--test", "--validation", "--why"]
     assert options["tokenize"] == ["--columns", "--data", "--model", "--target", "--vocabulary"]
     assert options["presets"] == ["--vocabulary"]
+    assert options["runs"] == ["--compare", "--json"]
     assert options["demo"] == []
-    assert "bench" not in options
-    assert "python -m benchmarks NAME" in run("bench", "cold-start").stderr
     assert options["import"] == ["--from-language", "--out", "--to-language"]
     assert options["export"] == ["--file", "--format", "--model", "--out", "--quantization", "--to"]
     assert options["push"] == ["--model", "--private"]
@@ -97,16 +96,6 @@ def test_help_answers_without_torch() -> None:
     assert "predict" in done.stdout
 
 
-def test_paragraphs_of_the_help_are_as_wide_as_the_terminal() -> None:
-    commands = typer.main.get_command(app).commands  # type: ignore[attr-defined]
-    for name, command in commands.items():
-        for paragraph in command.help.split("\n\n"):
-            assert paragraph.startswith("\b") or "\n" not in paragraph, name
-            assert paragraph.count("[dim]") <= 1, name  # each example on a line of its own
-    assert len(commands["predict"].help.split("\n\n")) == 10
-    assert " in Unicode NFC with white space folded; bad rows are named and skipped. " in commands["train"].help
-
-
 def test_there_is_one_console_for_standard_error(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -122,25 +111,6 @@ def test_there_is_one_console_for_standard_error(
     output.complain("Another process says this.")
     output.complain("The last word.", last=True)
     assert tuple(capsys.readouterr()) == ("", "seq2see: The last word.\n")
-
-
-def test_words_are_whole_on_a_terminal_and_lines_elsewhere(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setenv("COLUMNS", "40")
-    message = "an ISO date of the years 1000 to 9999 was expected, such as [bold]."
-    output.complain(message)
-    output.say(message)
-    assert tuple(capsys.readouterr()) == (f"{message}\n", f"seq2see: {message}\n")
-    output._made.cache_clear()
-    monkeypatch.setenv("FORCE_COLOR", "1")  # rich takes it for a terminal
-    output.complain(message)
-    output.say(message)
-    for text in capsys.readouterr():
-        lines = [line.rstrip() for line in text.splitlines()]
-        assert len(lines) > 1
-        assert max(map(len, lines)) <= 40
-        assert " ".join(lines).removeprefix("seq2see: ") == message
 
 
 def test_predict_answers_the_documents_in_their_raw_form() -> None:
@@ -231,7 +201,7 @@ def test_columns_of_a_file_are_chosen_by_number_or_by_name(tmp_path: Path) -> No
     first, second = lines_of(table, ["1", "3"])
     assert first == "walk\tV;PST"
     assert isinstance(second, NoText)
-    assert second.reason.endswith("a number from 1 to 1 was expected for each, as the line has 1 column.")
+    assert "--columns is 1+3: the line has 1 column" in second.reason
     records.write_text('{"lemma": "walk", "tags": "V;PST"}\n{"lemma": "go"}\n"x"\n', encoding="utf-8")
     found = list(lines_of(records, ["lemma", "tags"]))
     assert [found[0], found[2]] == ["walk\tV;PST", "x"]
@@ -240,37 +210,15 @@ def test_columns_of_a_file_are_chosen_by_number_or_by_name(tmp_path: Path) -> No
     table.write_text("x\t1845-01-05\n", encoding="utf-8")
     done = run("predict", "--file", str(table), "--columns", "2")
     assert (done.returncode, done.stdout) == (0, "January 5, 1845\n")
-    for columns, told in (
-        ("lemma+tags", "Names are for .jsonl files."),
-        ("1+2,3", "as in --columns 1+2. predict reads no target."),
-    ):
-        done = run("predict", "--file", str(table), "--columns", columns)
-        assert (done.returncode, done.stdout, len(done.stderr.splitlines())) == (2, "", 1)
-        assert told in done.stderr
-    (tmp_path / "in.csv").write_text("x,1845-01-05\n", encoding="utf-8")
-    with pytest.raises(UserError, match=r"in\.csv is a CSV file: lines with tabs or a \.jsonl file"):
-        list(lines_of(tmp_path / "in.csv", ["2"]))
+    for columns in ("lemma+tags", "1+2,3", "0"):
+        with pytest.raises(UserError, match=r"Names are for \.jsonl files\."):
+            list(lines_of(table, columns.split("+")))
+    [other, *_] = lines_of(records)
+    assert isinstance(other, NoText)
+    assert other.reason.endswith(" --columns 'lemma+tags' reads others.")
     done = run("predict", "1845-01-05", "--columns", "2")
     assert done.returncode == 2
     assert "--columns chooses columns of lines" in done.stderr
-
-
-def test_columns_that_no_line_has_are_refused_once(tmp_path: Path) -> None:
-    table, records = tmp_path / "in.tsv", tmp_path / "in.jsonl"
-    table.write_text("walk\tV;PST\n" * 3, encoding="utf-8")
-    records.write_text('{"lemma": "walk", "tags": "V;PST", "n": 1}\n' * 3, encoding="utf-8")
-    for path, columns, told in (
-        (table, "1+3", "--columns is 1+3: a number from 1 to 2 was expected for each"),
-        (table, "0", "--columns is 0: numbers from 1 on were expected"),
-        (records, "lemma+tag", "has no text lemma or tag, which --columns names"),
-    ):
-        with pytest.raises(UserError, match=re.escape(told)):
-            list(lines_of(path, columns.split("+")))
-    done = run("predict", "--columns", "1+3", stdin="walk\tV;PST\n" * 3)
-    assert (done.returncode, done.stdout, len(done.stderr.splitlines())) == (2, "", 1)
-    [first, *_] = lines_of(records)
-    assert isinstance(first, NoText)
-    assert first.reason.endswith(" --columns 'lemma+tags' reads others.")
 
 
 def test_the_questions_are_not_overwritten(tmp_path: Path) -> None:
@@ -325,12 +273,6 @@ def test_errors_say_what_to_do_and_exit_with_2(
     assert message in said.err.replace("\n", " ")
     assert "Traceback" not in said.err
     assert said.out == ""
-
-
-def test_an_error_ends_a_process_with_status_2() -> None:
-    done = run("predict", "--model", "date", "1845-01-05")
-    assert (done.returncode, done.stdout) == (2, "")
-    assert "Did you mean 'dates'" in done.stderr
 
 
 @pytest.mark.parametrize(
@@ -597,31 +539,6 @@ def test_ctrl_c_ends_a_command_wherever_python_would_lose_it(tmp_path: Path, run
     code = f"import signal\nfrom seq2see import cli\n{run}\ncli._run = run\ncli.main()"
     done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (130, b"", b"seq2see: Stopped.\n")
-
-
-@pytest.mark.parametrize("ended", [KeyboardInterrupt(), SystemExit(130)])
-def test_after_ctrl_c_nothing_is_unloaded_and_no_output_lost(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, ended: BaseException
-) -> None:
-    """Python needs a second to unload what a server imports. Typer turns an interrupt into SystemExit."""
-    out = (tmp_path / "out").open("w", encoding="utf-8")
-
-    def run() -> None:
-        print("January", end="")
-        raise ended
-
-    def leave(status: int) -> None:
-        raise RuntimeError(f"{status} {(tmp_path / 'out').read_text(encoding='utf-8')}")
-
-    monkeypatch.setattr(cli, "_run", run)
-    monkeypatch.setattr(os, "_exit", leave)
-    monkeypatch.setattr(sys, "stdout", out)
-    before = signal.getsignal(signal.SIGINT)
-    try:
-        with pytest.raises(RuntimeError, match="130 January"):
-            cli.main()
-    finally:
-        signal.signal(signal.SIGINT, before)
 
 
 WAITING = """

@@ -63,16 +63,6 @@ def test_the_fit_mends_probabilities_that_are_too_high() -> None:
     assert mended.risk[-1] == (1.0, pytest.approx(1 - mended.right))
 
 
-@pytest.mark.parametrize("right", [[True] * 3 + [False], [True] * 5, [False] * 2, [True, False, False]])
-def test_the_targets_are_those_of_platt(right: list[bool]) -> None:
-    """Figures that never change say nothing: what is left is the mean of the targets, n+1 of n+2 and 1 of n+2."""
-    count = len(figures_of([-0.1]))
-    good, bad = sum(right), len(right) - sum(right)
-    mean = (good * (good + 1) / (good + 2) + bad / (bad + 2)) / len(right)
-    weights = fit([[0.0] * count] * len(right), right, believed=False)
-    assert probability(weights, [0.0] * count) == pytest.approx(mean, abs=1e-6)
-
-
 def test_the_expected_calibration_error_by_hand() -> None:
     found = Measured.of([0.05, 0.05, 0.95, 0.95, 1.0], [False, True, True, True, False])
     assert [(count, round(share, 3)) for _, share, count in found.bins] == [(2, 0.5), (3, 0.667)]
@@ -106,31 +96,6 @@ def test_what_is_written_is_read_again_and_nothing_else(tmp_path: Path) -> None:
     path.write_text("[" * 100_000)
     with pytest.raises(FolderError):
         read_confidence(tmp_path)
-
-
-def test_without_others_each_answer_is_measured_by_what_was_not_fitted_on_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    figures, right = drawn(1000, 5)
-    sizes: list[int] = []
-
-    def noted(some: list[list[float]], good: list[bool], believed: bool) -> list[float]:
-        sizes.append(len(some))
-        return fit(some, good, believed)
-
-    monkeypatch.setattr(calibrate, "fit", noted)
-    observed = [(one, True, good) for one, good in zip(figures, right, strict=True)]
-    familiar = confidence().familiar
-    crossed = calibrate.calibrated(observed, None, familiar, None)
-    assert sizes == [1000, *[800] * 5]
-    held = calibrate.calibrated(observed, observed, familiar, None)  # flattered
-    assert crossed is not None
-    assert held is not None
-    assert crossed.weights == held.weights == fit(figures, right)
-    assert crossed.measured.pairs == 1000
-    assert crossed.measured.bins != held.measured.bins
-    assert crossed.measured.error < 0.06
-    assert calibrate.calibrated(observed[:49], None, familiar, None) is None
-    cut = [(one, False, good) for one, _, good in observed]
-    assert calibrate.calibrated(cut, None, familiar, None) is None
 
 
 def test_answers_by_exact_match_or_by_chrf_and_any_target_counts() -> None:

@@ -16,7 +16,7 @@ from seq2see.decoding.hypothesis import PAPER, Special
 from seq2see.decoding.search import beam_search, greedy
 from seq2see.errors import ConfigError, UserError
 from seq2see.interchange import to_huggingface, to_onnx
-from seq2see.interchange.to_ctranslate2 import export, specification
+from seq2see.interchange.to_ctranslate2 import export, numbers_of, specification
 from seq2see.kernels.distances import RelativeAttention, RotaryAttention, bucket_of
 from seq2see.kernels.registry import network_of, with_kernels, without_kernels
 from seq2see.model.masks import CAUSAL, Mask
@@ -143,7 +143,7 @@ def test_what_does_not_have_them_says_so(positions: str, tmp_path: Path) -> None
     assert f"{positions} positions" in (live.why_not(tokenizers, config.decoding, positions) or "")
     if positions == "relative":
         with pytest.raises(UserError, match="relative positions"):
-            specification(model, tokenizers)
+            specification(numbers_of(model), model.config, tokenizers)
         with pytest.raises(UserError, match="relative positions"):
             Seq2Seq(config, tokenizers, model, engine="ctranslate2").predict(["abc"])
 

@@ -38,7 +38,7 @@ FLOORS = [
     ["seq2seq"],
     ["training", "by_example"],
     ["seq2see"],
-    ["serve", "learn"],
+    ["serve", "learn", "sklearn"],
     ["cli"],
     ["__main__"],
 ]

@@ -16,7 +16,6 @@ from safetensors.torch import load_file, save_file
 
 import seq2see
 from conftest import sweep
-from seq2see.config import ModelConfig
 from seq2see.decoding.hypothesis import Special
 from seq2see.decoding.readers import padded
 from seq2see.decoding.search import beam_search, greedy
@@ -291,20 +290,6 @@ def test_texts_are_cut_as_sentencepiece_cuts_them(both: tuple[str, Any, Seq2Seq]
             assert source.decode(ids) == theirs.decode(ids, skip_special_tokens=True)
 
 
-@pytest.mark.filterwarnings("ignore:Recommended. pip install sacremoses")
-def test_marian_cuts_as_its_own_tokenizer(both: tuple[str, Any, Seq2Seq]) -> None:
-    name, _, ours = both
-    if name != "marian":
-        return
-    assert ours.path is not None
-    theirs = transformers.MarianTokenizer.from_pretrained(ours.path.parent / "theirs")
-    for text in (*TEXTS, "a <pad> within", "</s> first"):
-        assert ours.tokenizers.source.encode(text) == theirs(text)["input_ids"]
-        target = ours.tokenizers.target.encode(text)
-        assert target[1:] == theirs(text_target=text)["input_ids"]
-        assert ours.tokenizers.target.decode(target) == theirs.decode(target[1:], skip_special_tokens=True)
-
-
 @light("mbart")
 def test_everything_works_as_for_a_model_of_ours(both: tuple[str, Any, Seq2Seq], tmp_path: Path) -> None:
     _, _, ours = both
@@ -328,30 +313,6 @@ def test_everything_works_as_for_a_model_of_ours(both: tuple[str, Any, Seq2Seq],
     again = seq2see.load(tmp_path / "copy", engine="torch")
     assert again.predict(TEXTS[:3]) == ours.predict(TEXTS[:3])
     assert again.config.decoding == ours.config.decoding
-
-
-def test_a_setting_at_its_default_leaves_a_digest_as_it_was() -> None:
-    from seq2see.decoding.engines import NOTE, digest_of
-
-    path = folder.find("dates")
-    config = folder.read_config(path).model
-    note = json.loads((path / "ctranslate2" / NOTE).read_text())
-    assert digest_of(path, config) == note["model"]
-    for name in ("embedding_norm", "output_bias"):
-        assert digest_of(path, config.but(**{name: True, "share_output": True})) != note["model"]
-    assert digest_of(path, config.but(scale_embeddings=False)) != note["model"]
-
-
-@pytest.mark.parametrize("settings", [
-    {"embedding_norm": True}, {"output_bias": True, "share_output": True}, {"positions": "fairseq"},
-    {"positions": "opennmt"}, {"scale_embeddings": False}, {"embedding_norm": True, "norm": "pre"},
-], ids=str)  # fmt: skip
-def test_parameters_are_counted_with_the_new_settings(settings: dict[str, Any]) -> None:
-    config = ModelConfig.of(
-        **{"source_vocabulary": 11, "target_vocabulary": 13, "d_model": 12, "heads": 3, "d_ff": 17,
-           "encoder_layers": 1, "decoder_layers": 2, "max_length": 9, "share_embeddings": False, **settings}
-    )  # fmt: skip
-    assert config.parameters == network_of(config).parameter_count()
 
 
 # --- bad input ---------------------------------------------------------------------------------------------------
@@ -483,11 +444,6 @@ def test_every_family_that_is_known_not_to_fit_has_its_own_sentence(tmp_path: Pa
     with pytest.raises(UserError, match=r"T5 v1\.1 has .*, and a gated feed-forward network"):
         import_model(str(tmp_path), tmp_path / "ours")
     assert "gated" not in REFUSED["t5"]
-
-
-def test_a_language_that_is_not_known_is_named(whole: Path, tmp_path: Path) -> None:
-    sentence = "--to-language is 'fra', a language that this model does not know. It has no language tokens"
-    broken(whole, tmp_path, lambda path: None, sentence, (None, "fra"))
 
 
 def test_pytorch_files_and_shards_are_read_too(tmp_path: Path) -> None:

@@ -14,7 +14,6 @@ import numpy as np
 import pytest
 import sentencepiece
 import torch
-import yaml
 from ctranslate2.converters import marian as their_converter
 from ctranslate2.converters.opus_mt import OpusMTConverter
 
@@ -197,21 +196,6 @@ def test_a_folder_of_another_converter_is_imported(settings: dict[str, Any], cop
         assert answer.log_probabilities == pytest.approx(value.log_probs[: len(answer.ids)], abs=1e-4)
 
 
-def test_the_language_of_a_folder_of_another_converter(tmp_path: Path) -> None:
-    write(tmp_path / "theirs")
-    OpusMTConverter(str(tmp_path / "theirs")).convert(str(tmp_path / "ctranslate2"))
-    with pytest.raises(UserError, match="does not list its languages"):
-        import_model(str(tmp_path / "ctranslate2"), tmp_path / "ours", (None, "fra"))
-    for side in ("source", "target"):
-        shutil.copy(tmp_path / "theirs" / f"{side}.spm", tmp_path / "ctranslate2")
-    for number, folder in enumerate(("ctranslate2", "theirs")):
-        import_model(str(tmp_path / folder), tmp_path / f"ours-{number}", (None, "fra"))
-        source = seq2see.load(tmp_path / f"ours-{number}", engine="torch").tokenizers.source
-        assert source.tokens(source.encode("a"))[0] == ">>fra<<"
-        with pytest.raises(UserError, match="--to-language is 'deu'"):
-            import_model(str(tmp_path / folder), tmp_path / "other", (None, "deu"))
-
-
 def test_awkward_tokens_have_their_numbers(tmp_path: Path) -> None:
     _, ours = both(tmp_path)
     names = marian.vocabulary(tmp_path / "theirs" / "a.spm32k.vocab.yml")
@@ -227,17 +211,6 @@ def test_awkward_tokens_have_their_numbers(tmp_path: Path) -> None:
     with (theirs / "decoder.yml").open("a") as file:
         file.write("allow-unk: true\n")
     assert marian.read_marian(theirs).decoding.suppressed == (len(names),)
-
-
-def test_learned_positions_are_taken_as_they_are(tmp_path: Path) -> None:
-    arrays = write(tmp_path / "theirs")
-    table = np.random.default_rng(1).normal(size=(50, D)).astype(np.float32)
-    said = np.load(tmp_path / "theirs" / "a.best-perplexity.npz")["special:model.yml"]
-    np.savez(tmp_path / "theirs" / "a.best-perplexity.npz", **arrays, Wpos=table, **{"special:model.yml": said})
-    import_model(str(tmp_path / "theirs"), tmp_path / "ours")
-    ours = seq2see.load(tmp_path / "ours", engine="torch")
-    assert ours.config.model.max_length == 50
-    assert np.array_equal(ours.transformer.decoder.embedding.positions.detach().numpy(), table)
 
 
 @pytest.mark.parametrize(
@@ -307,9 +280,3 @@ def test_a_size_that_is_not_in_the_file_is_not_believed(tmp_path: Path) -> None:
     model.write_bytes(data.replace(shape + b", }  ", b"(99999999,), }"[: len(shape) + 5], 1))
     with pytest.raises(UserError, match=r"cannot be read|does not match"):
         import_model(str(tmp_path / "theirs"), tmp_path / "ours")
-
-
-def test_texts_in_quotes_are_read_as_another_reader_of_yaml_does() -> None:
-    escapes = [rf'"a\{letter}b"' for letter in '0abtnvfre "\\/N_LP']
-    for text in [*escapes, r'"\x41\u00e9\U0001f600"', "'it''s'", "'a\\n'", "plain", '"', "'"]:
-        assert marian.unquoted(text) == (yaml.safe_load(text) if len(text) > 1 else text)

@@ -125,13 +125,6 @@ def test_texts_are_cut_in_the_page_as_here(name: str, count: int, tmp_path: Path
             assert scores[0] == pytest.approx(scores[1], rel=1e-6), text
 
 
-def test_every_token_says_which_characters_it_stands_for(tmp_path: Path) -> None:
-    tokenizer = trained(tmp_path, "unigram")
-    texts = [*CHALLENGE[:40], "ﬁne  ½ cafe\u0301s", "a </s> b"]
-    for text, one in zip(texts, in_node(tokenizer, texts, tmp_path), strict=True):
-        assert [tuple(span) for span in one["spans"]][1:-1] == tokenizer.offsets(text)[1:-1], text
-
-
 @pytest.mark.parametrize("name", sweep(["marian", "m2m100", "mbart", "pegasus"], 2))
 def test_an_imported_model_answers_in_node_as_here(name: str, tmp_path: Path) -> None:
     """The export compares the answers itself, and refuses what differs: greedy, and by the beam that the model has."""
@@ -152,73 +145,6 @@ def test_an_imported_model_answers_in_node_as_here(name: str, tmp_path: Path) ->
     page = live.live_page(name, model, TEXTS[0])
     assert "Precompiled" in page
     assert "class CharacterMap" in page
-
-
-ACCEPTS = """
-import { readFileSync } from "node:fs";
-const { module, forms } = JSON.parse(readFileSync(0, "utf-8"));
-const { SentencePiece } = await import(module);
-console.log(JSON.stringify(forms.map((form) => {
-  try {
-    new SentencePiece(form, 10);
-    return true;
-  } catch (error) {
-    if (String(error).includes("cannot tokenize text as this model does")) return false;
-    throw error;
-  }
-})));
-"""
-
-TOKEN_FORMS = ("normalized", "lstrip", "rstrip", "single_word")
-#: A part of tokenizer.json, and what it is replaced by.
-OTHER_FORMS: list[tuple[tuple[str | int, ...], Any]] = [
-    *((("added_tokens", 0, how), True) for how in TOKEN_FORMS),
-    (("pre_tokenizer",), None),
-    (("pre_tokenizer", "type"), "ByteLevel"),
-    (("pre_tokenizer", "prepend_scheme"), "never"),
-    (("post_processor", "type"), "BertProcessing"),
-    (("normalizer",), None),
-    (("normalizer",), {"type": "Strip", "strip_left": True, "strip_right": False}),
-    (("normalizer",), {"type": "Replace", "pattern": {"String": "a"}, "content": "b"}),
-    (("normalizer",), {"type": "Lowercase"}),
-    (("normalizer",), {"type": "Sequence", "normalizers": []}),
-    (("normalizer",), {"type": "Sequence", "normalizers": [{"type": "Sequence", "normalizers": [{"type": "NFKC"}]}]}),
-    (("model", "type"), "WordPiece"),
-    (("model", "fuse_unk"), False),
-    (("model", "dropout"), 0.1),
-    (("model", "continuing_subword_prefix"), "##"),
-    (("model", "end_of_word_suffix"), "</w>"),
-    (("model", "ignore_merges"), True),
-    (("model", "byte_fallback"), True),
-]  # fmt: skip
-
-
-@pytest.mark.parametrize("kind", ["unigram", "bpe"])
-def test_python_and_javascript_accept_the_same_tokenizers(kind: str, tmp_path: Path) -> None:
-    form = live.tokenizer_json(trained(tmp_path, kind))
-    forms = [form]
-    for places, value in OTHER_FORMS:
-        other = part = json.loads(json.dumps(form))
-        for place in places[:-1]:
-            part = part[place]
-        part[places[-1]] = value
-        forms.append(other)
-    module = tmp_path / "tokenizer.mjs"
-    module.write_text(web.joined(("tokenizer.js", "sentencepiece.js"), ("SentencePiece",)), encoding="utf-8")
-    assert NODE is not None
-    run = subprocess.run(
-        [NODE, "--input-type=module", "--eval", ACCEPTS],
-        input=json.dumps({"module": module.as_uri(), "forms": forms}),
-        capture_output=True,
-        encoding="utf-8",
-    )
-    assert run.returncode == 0, run.stderr
-    here = [live._is_sentencepiece(one) for one in forms]
-    asked = [None, *OTHER_FORMS]
-    there = json.loads(run.stdout)
-    assert [one for one, a, b in zip(asked, here, there, strict=True) if a != b] == []
-    assert here[0]
-    assert len({*here}) == 2
 
 
 def test_what_the_page_cannot_cut_is_said(tmp_path: Path) -> None:

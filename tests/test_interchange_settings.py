@@ -412,27 +412,6 @@ def greedy_of(ours: Seq2Seq, sources: list[list[int]]) -> list[list[int]]:
     return [answer.ids for answer in found]
 
 
-def test_languages_whose_ids_cannot_be_known_are_refused(tmp_path: Path) -> None:
-    path = tmp_path / "theirs"
-    path.mkdir()
-    many_languages(path, additional_special_tokens=["__en__", "__fr__", "__xx__"])
-    with pytest.raises(UserError, match="ids of the languages are uncertain"):
-        import_model(str(path), tmp_path / "ours", ("en", "fr"))
-    assert not (tmp_path / "ours").exists()
-
-
-def test_ids_that_the_folder_says_outright_are_taken(tmp_path: Path) -> None:
-    path = tmp_path / "theirs"
-    path.mkdir()
-    many_languages(path, additional_special_tokens=["__xx__", "__yy__"])
-    first = len(json.loads((path / "vocab.json").read_text()))
-    (path / "added_tokens.json").write_text(json.dumps({"__xx__": first + 60, "__yy__": first + 3}))
-    import_model(str(path), tmp_path / "ours", ("xx", "yy"))
-    ours = seq2see.load(tmp_path / "ours", engine="torch")
-    assert ours.tokenizers.source.before == [first + 60]
-    assert ours.tokenizers.target.before[1:] == [first + 3]
-
-
 # --- what is not followed -----------------------------------------------------------------------------------------
 
 
@@ -492,26 +471,6 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def test_a_setting_that_is_left_out_is_what_transformers_takes(small: Path, tmp_path: Path) -> None:
-    theirs = Path(shutil.copytree(small, tmp_path / "theirs"))
-    config = json.loads((theirs / "config.json").read_text())
-    optional = ("activation_function", "dropout", "scale_embedding", "share_encoder_decoder_embeddings",
-                "tie_word_embeddings")  # fmt: skip
-    (theirs / "config.json").write_text(json.dumps({k: v for k, v in config.items() if k not in optional}))
-    (theirs / "generation_config.json").write_text("{}")
-    said = transformers.MarianConfig.from_pretrained(theirs)
-    model, rules = huggingface.model_of(theirs)
-    ours = model.config
-    assert (ours.activation, ours.dropout, ours.scale_embeddings, ours.share_embeddings, ours.share_output) == (
-        said.activation_function, said.dropout, said.scale_embedding, said.share_encoder_decoder_embeddings,
-        said.tie_word_embeddings,
-    )  # fmt: skip
-    # ``generate`` writes 20 tokens at most, with the one that it starts from.
-    assert rules == DecodingConfig(
-        beam=1, length_penalty=1.0, penalty="length", length_ratio=0.0, length_offset=19, stopping="beaten"
-    )
-
-
 #: Rules of the search that both sides have, and the settings of ``generate`` that say them.
 SAID: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "nothing": ({}, {}),
@@ -551,17 +510,6 @@ def test_rules_become_settings_of_generate_and_the_same_rules_again(name: str) -
     assert notes == []
 
 
-def test_generate_can_be_told_of_one_token_that_begins_all_answers() -> None:
-    config = Config("pairs", ModelConfig.of(max_length=40), TrainingConfig())
-    tokenizers = Tokenizers.one(Tokenizer.characters())
-    assert "forced_bos_token_id" not in to_huggingface._generation(config, tokenizers)
-    tokenizers.target.before = [65, 9]
-    assert to_huggingface._generation(config, tokenizers)["forced_bos_token_id"] == 9
-    tokenizers.target.before = [65, 9, 8]
-    with pytest.raises(UserError, match="Several tokens are forced at the beginning of an answer"):
-        to_huggingface._generation(config, tokenizers)
-
-
 @pytest.mark.parametrize("family", huggingface.FAMILIES)
 def test_what_each_family_leaves_out_is_what_transformers_takes(family: str) -> None:
     said = transformers.AutoConfig.for_model(family)
@@ -569,23 +517,6 @@ def test_what_each_family_leaves_out_is_what_transformers_takes(family: str) -> 
         "scale_embedding": False, "activation_function": "gelu", "dropout": 0.1, **huggingface.DEFAULTS.get(family, {})
     }  # fmt: skip
     assert {name: getattr(said, name) for name in taken} == taken
-
-
-def test_what_no_check_foresees_is_a_sentence_too(small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from seq2see.interchange import imported, reading
-
-    def raises(found: object) -> str:
-        raise KeyError("x\ny")
-
-    monkeypatch.setattr(imported, "check", raises)
-    with pytest.raises(UserError, match=r"cannot be read as a model .*KeyError") as error:
-        reading.import_model(str(small), tmp_path / "ours")
-    assert "\n" not in str(error.value)
-    monkeypatch.setattr(imported, "check", lambda found: "")
-    monkeypatch.setattr(imported, "try_out", raises)  # the last check comes before the folder has its name
-    with pytest.raises(UserError, match="KeyError"):
-        reading.import_model(str(small), tmp_path / "ours")
-    assert [*tmp_path.iterdir()] == []
 
 
 def test_the_cache_of_the_hub_is_followed(small: Path, tmp_path: Path) -> None:
@@ -621,20 +552,6 @@ def test_archives_are_bounded(entries: dict[str, bytes], match: str, tmp_path: P
     with pytest.raises(UserError, match=match):
         import_model(str(tmp_path / "a.argosmodel"), tmp_path / "ours")
     assert [one.name for one in tmp_path.iterdir()] == ["a.argosmodel"]
-
-
-def test_a_licence_is_found_in_a_time_that_grows_with_its_file(tmp_path: Path) -> None:
-    from seq2see.interchange.huggingface import _licence
-
-    for text, licence in (
-        ("---\nlanguage: en\nlicense: apache-2.0\n---\nx", "apache-2.0"),
-        ('---\nlicence: "MIT"\n---', "MIT"),
-        ("license: none\n", ""),
-        ("---\nlicense:" + " " * 10**6, ""),
-        ("---\n" + "a: b\n" * 10**5, ""),
-    ):
-        (tmp_path / "README.md").write_text(text)
-        assert _licence(tmp_path) == licence
 
 
 @pytest.mark.parametrize(("kind", "codes", "last"), [

@@ -6,8 +6,7 @@ import pytest
 import torch
 
 from conftest import small_model
-from seq2see.inspection.lens import logit_lens
-from seq2see.inspection.trace import Trace, record
+from seq2see.inspection.trace import Trace, logit_lens, record
 from seq2see.storage.folder import Tokenizers
 from seq2see.tokenizers.tokenizer import Tokenizer
 

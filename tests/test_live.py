@@ -24,7 +24,7 @@ import seq2see
 from conftest import PATIENCE
 from seq2see.cli import app
 from seq2see.errors import FolderError
-from seq2see.inspection.sharpness import sharpness
+from seq2see.inspection.alignment import sharpness
 from seq2see.inspection.trace import record
 from seq2see.serve import live
 from seq2see.serve.live import RunFolder, create_live_app, find_run, watched

@@ -27,9 +27,8 @@ from seq2see.answering.translation import read, translate
 from seq2see.config import Config, ModelConfig, TrainingConfig
 from seq2see.evaluation.confidence import Confidence, Measured
 from seq2see.evaluation.familiar import Familiar
-from seq2see.inspection.lens import logit_lens
 from seq2see.inspection.tables import array_of
-from seq2see.inspection.trace import Trace, mute_head
+from seq2see.inspection.trace import Trace, logit_lens, mute_head
 from seq2see.kernels.registry import network_of
 from seq2see.model.transformer import Transformer
 from seq2see.page import WORKER

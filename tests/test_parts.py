@@ -23,7 +23,7 @@ from typer.testing import CliRunner
 
 from conftest import small_disk
 from seq2see.answering.options import Options
-from seq2see.cli import app, parts, ray_cluster
+from seq2see.cli import app, parts
 from seq2see.cli.answering import Asked
 from seq2see.errors import UserError
 from seq2see.tasks.dates import all_ordinals, pairs_of
@@ -88,31 +88,6 @@ def test_finished_parts_are_passed_over_and_half_written_ones_never_count(given:
     assert not list(out.glob(f".*{parts.HALF}"))
 
 
-def test_a_run_goes_on_that_was_killed_before_its_first_note(given: Path, tmp_path: Path) -> None:
-    out = tmp_path / "out"
-    out.mkdir()
-    (out / ".lock").touch()
-    ended = subprocess.run([sys.executable, "-c", "import os; print(os.getpid())"], capture_output=True)
-    (out / f".{parts.NOTE}.{int(ended.stdout)}.seq2see-ab12cd34").write_bytes(b"{")
-    assert predict("--file", given / "*.*", "--out", out) == "0"
-    assert {path.name for path in out.iterdir()} == {"a.txt.gz", "b.txt.gz", parts.NOTE, ".lock"}
-    (tmp_path / "other").mkdir()
-    (tmp_path / "other/mine.txt").touch()
-    assert "holds other files" in predict("--file", given / "*.*", "--out", tmp_path / "other")
-
-
-def test_a_worker_that_is_stopped_leaves_no_answers(
-    given: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def stopped(form: object, lines: object, place: str, out: Any, *rest: object, **more: object) -> None:
-        out.write("January")
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(parts, "answer_all", stopped)
-    assert predict("--file", given / "c*", "--out", tmp_path / "out") == "130"
-    assert {path.name for path in (tmp_path / "out").iterdir()} == {parts.NOTE, ".lock"}
-
-
 @pytest.mark.parametrize("packed", [False, True])
 def test_a_part_that_finds_the_disk_full_has_no_answers(tmp_path: Path, packed: bool) -> None:
     lines = listed(*(f"{1000 + number}-01-05" for number in range(4000))).encode()
@@ -159,7 +134,7 @@ def test_bad_orders_are_told_in_one_sentence(given: Path, tmp_path: Path, monkey
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
         nobody = f"127.0.0.1:{unused.getsockname()[1]}"
-        monkeypatch.setattr(parts, "find_spec", lambda name: SimpleNamespace())
+        monkeypatch.setattr("seq2see.errors.find_spec", lambda name: SimpleNamespace())
         for arguments, message in (
             (["--file", given / "x*", "--out", out], "No file matches"),
             (["--file", given / "*.*", "--ray"], "it needs --file"),
@@ -174,7 +149,7 @@ def test_bad_orders_are_told_in_one_sentence(given: Path, tmp_path: Path, monkey
             (["--file", given / "*.*", "--out", out, "--ray", "x", "y"], "--ray takes one ADDRESS"),
         ):  # fmt: skip
             assert message in predict(*arguments)
-    monkeypatch.setattr(parts, "find_spec", lambda name: None)
+    monkeypatch.setattr("seq2see.errors.find_spec", lambda name: None)
     assert "--ray needs the package ray" in predict("--file", given / "*.*", "--out", out, "--ray")
     (given / "b.txt").write_text(listed(DATES[0]))
     (given / "b.txt.gz").write_bytes(b"")
@@ -218,7 +193,7 @@ def asked(**options: Any) -> Asked:
 def test_a_file_is_a_row_and_a_lost_one_is_told(given: Path, tmp_path: Path) -> None:
     some = parts._parts(str(given / "*"), tmp_path, False)
     ray = fake_ray(2, kills="b.txt")
-    found = list(ray_cluster._reports(ray, asked(threads=1), some))
+    found = list(parts._reports(ray, asked(threads=1), some))
     assert [(one.part.path.name, one.answered, one.refused, one.error) for one in found] == [
         ("a.jsonl.gz", 3, 0, ""), ("c", 1, 1, ""), ("b.txt.xz", 0, 0, "its worker died 4 times"),
     ]  # fmt: skip
@@ -227,25 +202,9 @@ def test_a_file_is_a_row_and_a_lost_one_is_told(given: Path, tmp_path: Path) -> 
     assert ray.data.told == {"concurrency": (1, 2), "num_cpus": 1, "num_gpus": 0, "max_task_retries": 3}
     assert ray.data.settings.max_errored_blocks == -1
     with pytest.raises(UserError, match="has no GPU"):
-        list(ray_cluster._reports(ray, asked(device="cuda"), some))
+        list(parts._reports(ray, asked(device="cuda"), some))
     with pytest.raises(UserError, match="no machine with 3 cores"):
-        list(ray_cluster._reports(ray, asked(threads=3), some))
-
-
-def test_a_cluster_that_refuses_is_told_in_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
-    ended = []
-
-    def init(address: str | None, **settings: object) -> None:
-        raise ValueError("no room\nand more")
-
-    ray = SimpleNamespace(init=init, shutdown=lambda: ended.append(1), data=SimpleNamespace())
-    monkeypatch.setitem(sys.modules, "ray", ray)
-    monkeypatch.setitem(sys.modules, "ray.data", ray.data)
-    monkeypatch.setattr(ray_cluster.os, "environ", {})
-    with pytest.raises(UserError, match=r"^The Ray cluster local cannot be used: no room \(if it asks"):
-        list(ray_cluster.answered(asked(), [parts.Part(Path("a"), Path("b"))], "local"))
-    assert ray_cluster.os.environ["RAY_USAGE_STATS_ENABLED"] == "0"
-    assert ended
+        list(parts._reports(ray, asked(threads=3), some))
 
 
 @pytest.fixture(scope="module")
@@ -329,23 +288,4 @@ def test_a_cluster_gives_the_same_answers_and_a_killed_worker_loses_and_doubles_
         assert "seq2see:" not in process.communicate(timeout=300)[1]  # Ray alone remarks on something
     assert process.returncode == 0
     assert answers(out) == expected(large)
-    assert not list(out.glob(f".*{parts.HALF}"))
-
-
-@pytest.mark.heavy
-def test_a_killed_run_goes_on_with_the_parts_that_are_not_whole(cluster: str, large: Path, tmp_path: Path) -> None:
-    out = tmp_path / "out"
-    command = [sys.executable, "-m", "seq2see", "predict", "--file", str(large / "*.gz"), "--out", str(out)]
-    with subprocess.Popen([*command, "--ray", cluster], stderr=subprocess.DEVNULL) as process:
-        until = time.monotonic() + 120
-        while not answers(out) and time.monotonic() < until:
-            time.sleep(0.05)
-        writing(out)
-        process.kill()
-    before = {path.name: path.stat().st_ino for path in out.glob("*.txt.gz")}
-    assert 0 < len(before) < 5
-    done = run("predict", "--file", str(large / "*.gz"), "--out", str(out), "--ray", cluster)
-    assert (done.returncode, done.stderr.count("Answered already")) == (0, 1)
-    assert answers(out) == expected(large)
-    assert {name: (out / name).stat().st_ino for name in before} == before
     assert not list(out.glob(f".*{parts.HALF}"))

@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import time
-from contextlib import nullcontext
 from io import BytesIO
 from pathlib import Path
 from types import SimpleNamespace
@@ -22,8 +21,7 @@ from seq2see.answering.answer import Alternative, Answer
 from seq2see.answering.answerer import WINDOW
 from seq2see.answering.options import Options
 from seq2see.cli import answering as command
-from seq2see.cli import app
-from seq2see.cli.predict import predict
+from seq2see.cli import app, lines
 from seq2see.errors import UserError
 from seq2see.tasks.dates import all_ordinals, pairs_of
 from test_cli import run
@@ -33,29 +31,19 @@ EXPECTED = "".join(f"{target}\n" for _, target in PAIRS)
 
 
 @pytest.fixture
-def lines(tmp_path: Path) -> Path:
+def many(tmp_path: Path) -> Path:
     path = tmp_path / "in.txt"
     path.write_text("".join(f"{source}\n" for source, _ in PAIRS))
     return path
 
 
-def test_many_windows_keep_their_order(lines: Path, tmp_path: Path) -> None:
+def test_many_windows_keep_their_order(many: Path, tmp_path: Path) -> None:
     assert len(PAIRS) > 2 * WINDOW
-    done = run("predict", "--file", str(lines), "--out", str(tmp_path / "out.txt"), "--verbose")
+    done = run("predict", "--file", str(many), "--out", str(tmp_path / "out.txt"), "--verbose")
     assert done.returncode == 0
     assert done.stderr == "seq2see: answered by ctranslate2, float32\n"
     assert (tmp_path / "out.txt").read_text() == EXPECTED
     assert not (tmp_path / "out.txt.part").exists()
-
-
-def test_a_large_model_on_a_cpu_stores_its_answers_after_some_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A window of 8,192 sentences takes minutes there: after a kill, --resume would find nothing."""
-    sizes = {}
-    for name in ("dates", "en-fr"):
-        answerer = seq2see.load(name).answerer
-        monkeypatch.setattr(answerer, "_answered", lambda window, options: window)
-        sizes[name] = [len(window) for window in answerer.windows(["x"] * 4097, Options(beam=1))]
-    assert sizes == {"dates": [4097], "en-fr": [2048, 2048, 1]}
 
 
 def test_a_repair_of_many_sentences_of_a_line_is_told_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -64,8 +52,8 @@ def test_a_repair_of_many_sentences_of_a_line_is_told_once(monkeypatch: pytest.M
     )
     monkeypatch.setattr(command.Job, "windows", lambda self, inputs: iter([[repaired]]))
     job, told = command.Asked("dates", Options(beam=1)).job(), list[str]()
-    with command.Writer(None, False) as out:
-        command.answer_all(job, ["x"], "line", out, nullcontext(), command.Unsure(None, None), tell=told.append)
+    with lines.Unfinished(None, False) as out:
+        command.answer_all(job, ["x"], "line", out, command.Unsure(None, None), tell=told.append)
     assert told == ["line 1: a second search was made (3 times); a number was inserted (2 times)."]
 
 
@@ -154,14 +142,14 @@ def test_json_of_another_model_is_not_gone_on_with(tmp_path: Path) -> None:
     """As strict as plain output, in each of the last lines, but for the digits of the probabilities."""
     source, out, part = (tmp_path / name for name in ("in.txt", "out.jsonl", "out.jsonl.part"))
     source.write_text("1845-01-05\nnonsense\n2025-09-03\n")
-    lines = list(json_form().lines(next(json_form().windows(["1845-01-05", "nonsense"]))))
+    rows = list(json_form().lines(next(json_form().windows(["1845-01-05", "nonsense"]))))
     resume = ["predict", "--file", str(source), "--out", str(out), "--json", "--resume"]
-    part.write_text("".join(line + "\n" for line in lines).replace("January 5", "May 5"))
+    part.write_text("".join(line + "\n" for line in rows).replace("January 5", "May 5"))
     refused = CliRunner().invoke(app, resume)
     assert isinstance(refused.exception, UserError)
     assert "another model or other options (line 1 would now differ)" in str(refused.exception)
     assert "May 5" in part.read_text()
-    part.write_text("".join(line + "\n" for line in lines).replace('"log_probability": -', '"log_probability": -9'))
+    part.write_text("".join(line + "\n" for line in rows).replace('"log_probability": -', '"log_probability": -9'))
     done = CliRunner().invoke(app, resume)
     assert isinstance(done.exception, SystemExit)
     assert done.exit_code == 1  # of the refused line
@@ -206,36 +194,17 @@ def test_an_answer_is_one_line_and_one_column_whatever_is_in_it() -> None:
 def test_many_refused_lines_are_counted_not_listed(form: list[str], why: str) -> None:
     done = CliRunner().invoke(app, ["predict", "1845-01-05", *("nonsense" for _ in range(13)), *form])
     assert done.exit_code == 1
-    lines = done.stderr.splitlines()
-    assert [line.split(":")[1] for line in lines[:10]] == [f" input {n}" for n in range(2, 12)]
-    assert lines[10:] == [f"seq2see: … and 3 more inputs were refused; {why}.", "seq2see: 1 answered, 13 refused."]
+    told = done.stderr.splitlines()
+    assert [line.split(":")[1] for line in told[:10]] == [f" input {n}" for n in range(2, 12)]
+    assert told[10:] == [f"seq2see: … and 3 more inputs were refused; {why}.", "seq2see: 1 answered, 13 refused."]
     assert len(done.stdout.splitlines()) == 14
 
 
 def test_resume_needs_a_file_to_go_on_with() -> None:
-    with pytest.raises(UserError, match="--resume continues a file"):
-        predict(texts=["1845-01-05"], resume=True)
-
-
-def test_a_device_is_written_to_and_not_replaced() -> None:
-    assert run("predict", "1845-01-05", "--out", "/dev/null").returncode == 0
-    assert not Path("/dev/null").is_file()
-
-
-def test_lines_are_counted_without_reading_them_all_at_once(tmp_path: Path) -> None:
-    (tmp_path / "many").write_bytes(b"x" * 3_000_000 + b"\n" * 7)
-    assert command.count_lines(tmp_path / "many") == 7
-    assert command.count_lines(None) is command.count_lines(tmp_path) is None
-
-
-def test_in_bfloat16_the_last_line_may_differ_by_a_word(monkeypatch: pytest.MonkeyPatch) -> None:
-    form = job(seq2see.load("dates", engine="torch"))
-    assert not command._same(form, "1845-01-05", "January 6, 1845")
-    monkeypatch.setattr(command.Job, "engine_name", lambda self: "torch, bfloat16")  # as on a GPU
-    assert command._same(form, "1845-01-05", "January 6, 1845")
-    assert not command._same(form, "1845-01-05", "September 30, 2025")
+    refused = CliRunner().invoke(app, ["predict", "1845-01-05", "--resume"])
+    assert "--resume continues a file" in str(refused.exception)
 
 
 def test_lines_lose_their_ends_and_the_first_one_a_byte_order_mark() -> None:
     given = "\ufeffa b\r\n\ufeffc\n\n d \r\r\nlast".encode()
-    assert [*command._texts(BytesIO(given))] == ["a b", "\ufeffc", "", " d \r", "last"]
+    assert [*lines._texts(BytesIO(given))] == ["a b", "\ufeffc", "", " d \r", "last"]

@@ -12,10 +12,9 @@ import socket
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import httpx
@@ -24,35 +23,25 @@ import pytest
 import torch
 import typer
 import uvicorn
-from fastapi import FastAPI
 from fastapi.testclient import TestClient
 from typer.testing import CliRunner
-from uvicorn.protocols.http.flow_control import FlowControl
-from uvicorn.server import ServerState
 
 import seq2see
 from benchmarks.clients import besiege, dates, ours
 from benchmarks.load import running, wait_for
 from conftest import several_models
 from seq2see import machine
-from seq2see.answering import translation
-from seq2see.answering.answer import Answer
-from seq2see.answering.options import Options
 from seq2see.cli import app
 from seq2see.cli.output import complain
 from seq2see.config import Config, ModelConfig, TrainingConfig
-from seq2see.decoding.allowed import Automata
-from seq2see.documents.formats import Document
 from seq2see.errors import UserError
 from seq2see.inspection.tables import array_of
 from seq2see.inspection.trace import TakeOver, mute_head
 from seq2see.model.transformer import Transformer
 from seq2see.seq2seq import Seq2Seq
-from seq2see.serve.answers import Reader
 from seq2see.serve.app import create_app
 from seq2see.serve.batching import Batcher, Busy, Client, Left, Limits
-from seq2see.serve.guard import Metrics
-from seq2see.serve.server import SOON, UNCOLLECTED, Connection, Server, configured, hosts_of, is_loopback, listen, serve
+from seq2see.serve.server import SOON, UNCOLLECTED, Connection, Server, configured, hosts_of, is_loopback, listen
 from seq2see.stopping import go_on
 from seq2see.storage.folder import Tokenizers
 from seq2see.tokenizers.tokenizer import Tokenizer
@@ -179,22 +168,6 @@ def test_a_trace_looks_into_a_member_and_names_the_answer_of_all() -> None:
             assert message in error_of(refused)
 
 
-def test_a_trace_says_what_is_wrong_with_its_glossary_or_its_drawn_row(client: TestClient) -> None:
-    row = {"attention": "cross", "layer": 1, "head": 3, "row": 9}
-    for more, said in (
-        ({"glossary": {"x": None}, "prefix": [1]}, "A glossary cannot be used with prefix"),
-        ({"drawn": {**row, "shares": [1]}}, "The drawn row has 1 shares, but the text has 12 tokens"),
-        ({"drawn": {**row, "layer": 2, "shares": [0] * 12}}, "There is no layer 2"),
-        ({"drawn": {**row, "head": 4, "shares": [0] * 12}}, "There is no head 4"),
-        ({"drawn": {**row, "shares": [-1]}}, "drawn.shares.0"),
-        ({"drawn": {**row, "attention": "decoder", "shares": [0] * 12}}, "drawn.attention"),
-        ({"glossary": {"x": "y", "X": "z"}}, "contradicts an earlier one"),
-    ):
-        refused = client.post("/api/trace", json={"input": "1845-01-05", "names": [], **more})
-        assert refused.status_code == 422
-        assert said in refused.json()["error"]
-
-
 def test_the_page_of_a_small_model_is_sent_as_one_file() -> None:
     model = seq2see.load("dates")
     with TestClient(create_app({"dates": model}, LIMITS)) as client:
@@ -206,20 +179,6 @@ def test_the_page_of_a_small_model_is_sent_as_one_file() -> None:
     assert 'class="weights"' in page.text
     assert about["inside"]["task"] == "dates"
     assert (refused.status_code, "There is no model" in refused.json()["error"]) == (422, True)
-
-
-def test_the_page_of_a_model_without_examples_opens_with_some_text() -> None:
-    """A model that was trained without a folder, or imported, has no examples."""
-    pairs = [(f" {letter}", letter) for letter in "pqrstuvwxyz"]
-    shape = {"d_model": 8, "heads": 2, "d_ff": 8, "encoder_layers": 1, "decoder_layers": 1}
-    short = {"steps": 1, "evaluate_every": 1, "checkpoint_every": 1}
-    made = seq2see.fit(pairs, model=shape, training=short)
-    with TestClient(create_app({"made": made}, LIMITS)) as client:
-        assert client.get("/api/models").json()["models"][0]["examples"] == []
-        page = client.post("/api/page", json={})
-        assert page.status_code == 200
-        assert 'class="weights"' in page.text
-        assert re.search(r'"(?:text|input)": ?"p"', page.text)
 
 
 def test_only_the_wanted_tensors_are_sent(client: TestClient) -> None:
@@ -363,14 +322,6 @@ def test_what_a_client_may_send_is_frozen(client: Any, name: str) -> None:
     assert found == " ".join(REQUESTS[name].split())
 
 
-def test_a_document_may_be_as_long_as_the_limit(model: Seq2Seq) -> None:
-    reader = Reader(model.answerer, Options(format="text"), False, Limits(document=10))
-    short, long = reader(["a b c d e.", "a b c d e f"])
-    assert isinstance(short, Document)
-    assert isinstance(long, Answer)
-    assert long.error == "The text has 11 characters: it may have at most 10. Send it in parts."
-
-
 def test_a_text_that_is_too_long_is_refused_alone(client: TestClient) -> None:
     answers = client.post("/api/predict", json={"inputs": ["9" * 51, "1845-01-05"]}).json()["answers"]
     assert "at most 50. Send it in parts" in answers[0]["error"]
@@ -415,12 +366,6 @@ def test_no_answer_names_a_path_and_every_answer_is_guarded(client: TestClient) 
         assert "unsafe-inline" not in response.headers["content-security-policy"]
         assert "access-control-allow-origin" not in response.headers
     assert client.get("/../app.py").status_code == 404
-
-
-def test_other_names_do_not_lead_to_a_server_on_loopback(model: Seq2Seq) -> None:
-    with TestClient(create_app({"dates": model}, hosts=["127.0.0.1"])) as strict:
-        assert strict.get("/healthz", headers={"host": "evil.example"}).status_code == 400
-        assert strict.get("/healthz", headers={"host": "127.0.0.1:8000"}).status_code == 200
 
 
 def test_metrics_count(client: TestClient) -> None:
@@ -493,18 +438,6 @@ def test_a_full_queue_a_fault_and_a_slow_answer() -> None:
         await hurried.stop()
 
     asyncio.run(scenario())
-
-
-def test_overload_is_told_as_such(model: Seq2Seq, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def full(*arguments: object) -> list[object]:
-        raise Busy
-
-    monkeypatch.setattr(Batcher, "do", full)
-    with TestClient(create_app({"dates": model})) as client:
-        response = client.post("/api/predict", json={"inputs": "1845-01-05"})
-    assert response.status_code == 429
-    assert response.headers["retry-after"] == "1"
-    assert "512 requests are already waiting" in error_of(response)
 
 
 def test_a_taken_port_is_a_users_error() -> None:
@@ -582,37 +515,6 @@ def test_without_probabilities_only_the_texts_are_told(client: TestClient) -> No
     assert set(answer) == {"input", "output", "finished", "score", "alternatives"}
 
 
-@pytest.mark.parametrize(
-    ("name", "asked", "message"),
-    [
-        ("human-dates", {"inputs": "31 February 2020", "glossary": {"x": "y"}}, "a day that does not exist"),
-        ("human-dates", {"inputs": "31 February 2020"}, "a day that does not exist"),
-        (
-            "dates",
-            {"inputs": "1845-01-05", "glossary": {"x": "y"}, "min_confidence": 0.5},
-            "the confidence of this model is not fitted",
-        ),
-        ("dates", {"inputs": "1845-01-05", "order": "day"}, "`order` is for dates that people write"),
-        ("dates", {"inputs": "1845-01-05", "prefix": "J", "glossary": {"x": "y"}}, "leave one out"),
-    ],
-)
-def test_a_request_is_refused_as_python_refuses_it(name: str, asked: dict[str, Any], message: str) -> None:
-    model = seq2see.load(name)
-    options = {key: value for key, value in asked.items() if key != "inputs"}
-    try:
-        [answer] = model.answers([asked["inputs"]], **options)
-        refused = answer.error
-    except UserError as error:
-        refused = str(error)
-    assert message in str(refused)
-    with TestClient(create_app({name: model})) as client:
-        response = client.post("/api/predict", json=asked)
-    if response.status_code == 200:
-        assert response.json()["answers"] == [{"input": asked["inputs"], "error": refused}]
-    else:
-        assert (response.status_code, error_of(response)) == (422, refused)
-
-
 # --- under fire ----------------------------------------------------------------------------------------
 
 
@@ -620,33 +522,6 @@ def test_an_answer_says_whether_it_came_to_its_end(client: TestClient) -> None:
     body = {"inputs": "1845-01-05", "max_length": 3, "length_penalty": 1.0, "beam": 2}
     (answer,) = client.post("/api/predict", json=body).json()["answers"]
     assert (answer["output"], answer["finished"]) == ("Jan", False)
-
-
-@pytest.mark.parametrize(
-    "body",
-    [
-        '{"inputs": ["1845-01-05"]}'.encode("utf-16"),
-        '{"inputs": ["1845-01-05"]}'.encode("utf-16-le"),
-        b"\xef\xbb\xbf" + b'{"inputs": ["1845-01-05"]}',
-    ],
-)
-def test_only_utf8_is_json(client: TestClient, body: bytes) -> None:
-    response = client.post("/api/predict", content=body, headers={"content-type": "application/json"})
-    assert response.status_code == 400
-    assert "UTF-8" in error_of(response)
-
-
-def test_a_list_of_wrong_items_has_one_fault(model: Seq2Seq, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Naming each of 100,000 faults took 20 s."""
-    with TestClient(create_app({"dates": model})) as client:
-        for path, body in (
-            ("predict", {"inputs": [1] * 1000}),
-            ("trace", {"input": "1845-01-05", "muted": [1] * 1000}),
-            ("trace", {"input": "1845-01-05", "prefix": [-1] * 1000}),
-        ):
-            response = client.post(f"/api/{path}", json=body)
-            assert response.status_code == 422
-            assert error_of(response).count("Input should") <= 2
 
 
 def test_a_request_for_too_much_work_is_refused_before_it_begins(model: Seq2Seq) -> None:
@@ -866,13 +741,6 @@ def all_of(connection: socket.socket) -> bytes:
     return data
 
 
-def test_an_endless_head_is_refused(guarded: tuple[int, Server]) -> None:
-    with socket.create_connection(("127.0.0.1", guarded[0])) as one:
-        one.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nX: ")
-        with pytest.raises(OSError):  # noqa: PT011 - a reset or a broken pipe
-            one.sendall(b"a" * 100_000_000)
-
-
 def test_a_head_may_grow_to_its_limit(model: Seq2Seq) -> None:
     with served(model, Limits(head=4000)) as (port, server):
         for more, end, status in ((4000, b"\r\nConnection: close\r\n\r\n", b" 200 "), (4001, b"", b" 431 ")):
@@ -917,23 +785,6 @@ def test_what_is_not_http_is_refused_in_json(guarded: tuple[int, Server]) -> Non
     assert b" 400 " in head
     assert b"content-security-policy" in head
     assert b'{"error":' in body
-
-
-def test_a_client_has_its_time_to_read_from_when_it_stops_reading() -> None:
-    """The time that the answer took does not count."""
-    config, closed = configured(no_app, Limits(seconds=30)), list[int]()
-    clock = iter([0.0, 100.0])  # when it connects, and when it stops reading
-    loop, transport = (SimpleNamespace(time=lambda: next(clock)), SimpleNamespace(abort=lambda: closed.append(1)))
-    config.load()
-    connection: Any = config.http_protocol_class(config, ServerState(), {}, loop)  # type: ignore[call-arg]
-    connection.transport, connection.flow = transport, FlowControl(transport)  # type: ignore[arg-type]
-    connection.cycle = SimpleNamespace(response_complete=False)
-    connection.look_after(1000.0)  # it is being answered, however long that takes
-    connection.pause_writing()
-    connection.look_after(130.0)
-    assert not closed
-    connection.look_after(130.1)
-    assert closed
 
 
 def test_the_connection_tells_the_worker_that_its_client_left(
@@ -1001,18 +852,6 @@ def test_a_pattern_that_needs_too_many_states_is_refused(client: TestClient) -> 
     assert re.fullmatch("June [0-9]+, 1[0-9]{3}", answer.json()["answers"][0]["output"])
 
 
-def test_the_automata_that_are_kept_have_a_limited_size(model: Seq2Seq) -> None:
-    target = model.tokenizers.target
-    kept = Automata(target, cells=300 * target.size)
-    patterns = [f"{letter}.{{1,100}}" for letter in "ABCD"]
-    made = [kept.of(None, pattern, None) for pattern in patterns]
-    assert [key[1] for key in kept.known] == patterns[2:]  # those of 100 states each that fit
-    assert kept.of(None, patterns[3], None) is made[3]
-    assert kept.of(None, patterns[0], None) is not made[0]
-    kept.of(None, "A.{1,500}", None)
-    assert [key[1] for key in kept.known] == ["A.{1,500}"]
-
-
 def test_documents_are_read_beside_the_loop_and_stop_with_their_request(monkeypatch: pytest.MonkeyPatch) -> None:
     """While a document is read for ever, the server answers others; the reader stops when the request's time is over.
 
@@ -1063,24 +902,6 @@ def test_html_of_too_many_tags_is_refused_before_it_is_read(model: Seq2Seq, monk
         assert error_of(refused) == f"The request has {tags:,} tags: it may have at most {most:,}. Send it in parts."
 
 
-def test_documents_of_too_much_work_are_refused_before_all_are_read(
-    model: Seq2Seq, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    read, real = [], translation.read
-
-    def noted(text: str, format: str = "text") -> Document:
-        read.append(text)
-        return real(text, format)
-
-    monkeypatch.setattr("seq2see.answering.translation.read", noted)
-    with TestClient(create_app({"dates": model}, Limits(work=1e8))) as client:
-        inputs = ["<p>Good day." * 1000] * 9
-        refused = client.post("/api/predict", json={"inputs": inputs, "format": "html"})
-    assert refused.status_code == 422
-    assert "multiplications" in error_of(refused)
-    assert len(read) < len(inputs)
-
-
 @pytest.mark.parametrize(("limits", "sends", "status"), [
     (Limits(body=10), [{"body": b"x" * 11, "more_body": True}], 413),
     (Limits(seconds=0.01), [], 408),
@@ -1104,40 +925,6 @@ def test_a_connection_whose_request_is_not_read_to_its_end_is_closed(
     asyncio.run(create_app({"dates": model}, limits)(scope, receive, send))
     assert said[0]["status"] == status
     assert (b"connection", b"close") in said[0]["headers"]
-
-
-async def no_app(scope: Any, receive: Any, send: Any) -> None:
-    raise AssertionError("the request reached the application")
-
-
-def full_collections(work: Callable[[], object]) -> int:
-    """Count how often the collector looks at all objects meanwhile."""
-    before = gc.get_stats()[2]["collections"]
-    work()
-    return gc.get_stats()[2]["collections"] - before
-
-
-def test_what_a_request_makes_is_not_collected_while_it_is_under_way(
-    model: Seq2Seq, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """All threads wait for a full collection, half a second with the objects of a long document."""
-    settings = (gc.get_threshold(), gc.get_freeze_count() > 0)
-    found: list[int] = []
-
-    def run(server: Server, sockets: list[socket.socket]) -> None:
-        found.append(full_collections(lambda: [(number, []) for number in range(400_000)]))
-        sockets[0].close()
-
-    monkeypatch.setattr(Server, "run", run)
-    serve({"dates": model}, "127.0.0.1", 0, lambda address: None, Limits())
-    assert found == [0]
-    assert (gc.get_threshold(), gc.get_freeze_count() > 0) == settings
-    mine = [[number] for number in range(1000)]
-    frozen = gc.get_freeze_count()
-    with machine.collected_by_hand():  # nothing is old, so that new objects are soon a quarter of the old
-        assert gc.get_freeze_count() >= frozen + len(mine)
-        gc.set_threshold(700, 10, 10)
-        assert full_collections(lambda: [(number, []) for number in range(400_000)]) > 0
 
 
 def test_a_server_collects_in_a_pause_of_its_work_or_after_a_long_time(model: Seq2Seq) -> None:
@@ -1169,84 +956,3 @@ def test_a_server_collects_in_a_pause_of_its_work_or_after_a_long_time(model: Se
             worker.working = True
             assert collected(server.collected + UNCOLLECTED + 1)
             worker.working = False
-
-
-def test_what_a_refusal_was_raised_in_is_freed_with_it() -> None:
-    """A refused pattern leaves a million objects, and a cycle through its request would keep them."""
-
-    class Large:
-        """What some work is done with."""
-
-    gone: list[weakref.ref[Large]] = []
-
-    def work(items: list[int]) -> list[int]:
-        large = Large()
-        gone.append(weakref.ref(large))
-        try:
-            raise KeyError(items[0])
-        except KeyError:
-            raise UserError("no") from None
-
-    async def scenario() -> None:
-        batcher = Batcher(LIMITS)
-        batcher.start()
-        with pytest.raises(UserError):
-            await batcher.do(object(), [1], work)
-        await batcher.stop()
-
-    gc.disable()
-    try:
-        asyncio.run(scenario())
-        assert [one() for one in gone] == [None]
-    finally:
-        gc.enable()
-
-
-def test_a_worker_says_whether_it_is_at_work() -> None:
-    async def scenario() -> None:
-        batcher, seen = Batcher(LIMITS), list[bool]()
-
-        def work(items: list[int]) -> list[int]:
-            seen.append(batcher.working)
-            if items == [2]:
-                raise UserError("no")
-            return items
-
-        batcher.start()
-        assert not batcher.working
-        await batcher.do(object(), [1], work)
-        assert not batcher.working
-        with pytest.raises(UserError):
-            await batcher.do(object(), [2], work)
-        assert not batcher.working
-        assert seen == [True, True]
-        await batcher.stop()
-
-    asyncio.run(scenario())
-
-
-def test_an_ending_server_accepts_nobody_while_its_clients_are_asked_to_leave(monkeypatch: pytest.MonkeyPatch) -> None:
-    told: list[str] = []
-    metrics = Metrics()
-    ending = Server(configured(FastAPI(), Limits()), metrics, ended=lambda *counts: told.append(f"ended {counts}"))
-
-    class Listener:
-        def close(self) -> None:
-            told.append("closed")
-
-    async def wait(seconds: float) -> None:
-        told.append(f"waited, ending {metrics.ending}")
-
-    async def rest(self: object, sockets: object = None) -> None:
-        told.append("rest")
-
-    ending.servers = [Listener(), Listener()]  # type: ignore[list-item]
-    ending.server_state.connections = {object()}  # type: ignore[arg-type]
-    monkeypatch.setattr(asyncio, "sleep", wait)
-    monkeypatch.setattr(uvicorn.Server, "shutdown", rest)
-    asyncio.run(ending.shutdown())
-    assert told == ["closed", "closed", "waited, ending True", "rest", "ended (0, 0)"]
-    told.clear()
-    ending.server_state.connections = set()
-    asyncio.run(ending.shutdown())
-    assert told == ["closed", "closed", "rest", "ended (0, 0)"]  # nobody is there to wait for

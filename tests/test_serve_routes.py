@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import Any
 
 import httpx
@@ -107,20 +107,6 @@ def test_on_every_route_the_largest_request_ends_in_its_time(models: dict[str, S
                     time.sleep(0.05)
                 assert reply.result() in {200, 503}, which
     assert slowest < 3
-
-
-def test_a_server_with_long_work_under_way_ends(models: dict[str, Seq2Seq]) -> None:
-    with served(models) as (app, address):
-        for body in largest(models["en-fr"])["/api/trace"][1:3]:
-            threading.Thread(target=silent, args=(f"{address}/api/trace", body), daemon=True).start()
-        while not any(worker.working for worker in app.state.workers):
-            time.sleep(0.01)
-
-
-def silent(address: str, body: dict[str, Any]) -> None:
-    """Ask, and take whatever comes."""
-    with suppress(httpx.HTTPError):
-        httpx.post(address, json=body, timeout=120)
 
 
 MANY = {f"{number:x}": 0 for number in range(90_000)}

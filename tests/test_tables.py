@@ -19,17 +19,7 @@ from typer.testing import CliRunner
 import seq2see
 from seq2see.cli import inspect
 from seq2see.errors import InputError, UserError
-from seq2see.inspection.tables import (
-    ATTENTIONS,
-    MOST_COLUMNS,
-    Table,
-    explain,
-    print_table,
-    tables_of,
-    write_csv,
-    write_json,
-    write_npz,
-)
+from seq2see.inspection.tables import ATTENTIONS, explain, print_table, tables_of, write_csv, write_json, write_npz
 from seq2see.inspection.trace import Trace
 
 WEIGHTS = "encoder.layers.0.self_attention.weights"
@@ -59,42 +49,6 @@ def test_attention_is_one_table_a_head_headed_by_tokens() -> None:
         np.testing.assert_allclose(table.values.sum(1), 1, atol=1e-6)
         expected = traced()["decoder.layers.1.cross_attention.weights"][table.head]
         np.testing.assert_array_equal(table.values, expected)
-
-
-def test_features_are_headed_by_dimension_and_vocabulary_by_token() -> None:
-    (x,) = tables_of(traced(), "encoder.embedding.sum")
-    assert x.columns == [f"Dim {n}" for n in range(1, 17)]
-    assert x.values.shape == (12, 16)
-    q = tables_of(traced(), "encoder.layers.0.self_attention.q")
-    assert [table.values.shape for table in q] == [(12, 4)] * 4
-    np.testing.assert_array_equal(q[2].values, traced()["encoder.layers.0.self_attention.q"][:, 2])
-    (p,) = tables_of(traced(), "probabilities")
-    assert p.columns[:12] == [*"0123456789AB"]
-    assert p.columns[p.values[0].argmax()] == "J"
-    (ids,) = tables_of(traced(), "encoder.embedding.ids")
-    assert ids.columns == ["id"]
-    assert ids.values[:, 0].tolist() == traced().source_ids
-
-
-def test_twelve_columns_stay_together_in_a_terminal_of_80() -> None:
-    out = io.StringIO()
-    [first, *_] = tables_of(traced(), "decoder.layers.1.cross_attention.weights")
-    print_table(Console(file=out, width=80), first)
-    lines = out.getvalue().splitlines()
-    assert max(map(len, lines)) <= 80
-    assert [line.split() for line in lines if "<eos>" in line] == [["<sos>", *"1845-01-05", "<eos>"]]
-    assert len([line for line in lines if line.split()[:2] == ["12", "1"]]) == 1
-
-
-def test_columns_that_a_terminal_does_not_show_are_counted() -> None:
-    for columns, said in ((MOST_COLUMNS, ""), (MOST_COLUMNS + 2, "… and 2 more columns")):
-        out = io.StringIO()
-        labels = [f"Dim {number}" for number in range(columns)]
-        print_table(Console(file=out, width=100), Table("logits", None, ["1"], labels, np.zeros((1, columns))))
-        assert said in out.getvalue()
-        assert ("more columns" in out.getvalue()) is bool(said)
-        assert f"Dim {MOST_COLUMNS - 1}" in out.getvalue()
-        assert f"Dim {MOST_COLUMNS} " not in out.getvalue()
 
 
 @pytest.mark.parametrize("name", [WEIGHTS, MASKED, "encoder.embedding.sum", "logits", "encoder.embedding.ids"])

@@ -28,8 +28,6 @@ from seq2see.config import REPAIRS, DecodingConfig
 from seq2see.data.cuts import cuts_of
 from seq2see.decoding.hypothesis import PAPER, Phrase
 from seq2see.documents import formats as documents
-from seq2see.documents import markup, terms
-from seq2see.documents.kept import Read
 from seq2see.documents.runs import Sentence, TextRun
 from seq2see.documents.terms import Glossary
 from seq2see.errors import UserError
@@ -274,19 +272,6 @@ def test_what_is_raised_after_a_number_or_a_word_stays_small(html: str, answer: 
     assert through(html, "html", lambda _: answer) == expected
 
 
-def test_no_part_of_a_word_that_says_a_number_is_raised() -> None:
-    (one,) = documents.read("The 1<sup>st</sup> year.", "html").sentences
-    links = [((0, 3), (0, 3)), ((4, 7), (4, 9)), ((8, 12), (10, 14))]
-    assert one.written("Das erste Jahr.", one.read(), links) == "Das erste<sup></sup> Jahr."
-
-
-def test_the_same_word_twice_keeps_its_tags_apart() -> None:
-    html = "We measure CO<sub>2</sub> and not CO<b>2</b> today."
-    assert through(html, "html", lambda _: "Now CO2, not CO2, is measured today by all of us here.") == (
-        "Now CO<sub>2</sub>, not CO<b>2</b>, is measured today by all of us here."
-    )
-
-
 FRAGMENTS = ["One cat.", "two dogs", " ", "\n", "<b>", "</b>", "<i>", "</i>", "<br>", "<p>", "&amp;", "{x}", "**", "`y`",
              "[a](b)", "# "]  # fmt: skip
 
@@ -317,15 +302,6 @@ def test_no_character_is_lost_in_any_document(text: str, form: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("form", "text"),
-    [("html", "a(`\nb*`/a"), ("text", "b <ab|\nb>c and more"), ("markdown", "see {a\nb} c"), ("html", "a &#1 b &#1;")],
-)
-def test_what_is_hidden_does_not_swallow_the_end_of_a_line(form: str, text: str) -> None:
-    assert "\n" not in text or through(text, form, lambda read: read).replace("&gt;", ">").replace("&lt;", "<") == text
-    documents.read(text, form)
-
-
-@pytest.mark.parametrize(
     ("form", "text", "message"),
     [
         ("html", "<p>Hello <b", "Line 1: '<b' does not end with >"),
@@ -345,20 +321,6 @@ def test_a_document_that_cannot_be_read_is_refused_in_one_sentence(form: str, te
         documents.read(text, form)
 
 
-@pytest.mark.parametrize(("line", "opening", "found"), [
-    ("![a](b) c", "![", ("image", 7)), ("![a][b] c", "![", ("image", 7)), ("![](b) c", "![", ("image", 6)),
-    ("![a] c", "![", ("", 2)), ("![a", "![", ("", 2)), ("![a](b", "![", ("", 2)), ("![a][b)", "![", ("", 2)),
-    ("](b) c", "]", ("target", 4)), ("](b(c)d) e", "]", ("target", 8)), ("](b(c(d)e)f) g", "]", ("", 1)),
-    ("](b", "]", ("", 1)), ("][b] c", "]", ("target", 4)), ("][] c", "]", ("target", 3)), ("][b c", "]", ("", 1)),
-    ("] (b)", "]", ("", 1)), ("[^1] b", "[", ("note", 4)), ("[^] b", "[", ("", 1)), ("[^1", "[", ("", 1)),
-    ("[a](b)", "[", ("link", 1)), ("[a][b]", "[", ("link", 1)), ("[](b)", "[", ("link", 1)), ("[a] (b)", "[", ("", 1)),
-    ("[a [b](c)", "[", ("", 1)), ("[a](b) [c](d)", "[", ("link", 1)), ("[a", "[", ("", 1)),
-])  # fmt: skip
-def test_brackets_of_markdown(line: str, opening: str, found: tuple[str, int]) -> None:
-    kind, end = markup._Brackets(f"é {line}").read(2, opening)
-    assert (kind, end - 2) == found
-
-
 def test_tags_without_partners_are_named_and_stay() -> None:
     document = documents.read("<p>One </b>two <i>three</p>", "html")
     assert document.notes == ("Line 1: </b> closes nothing; it was left where it is.",)
@@ -366,15 +328,6 @@ def test_tags_without_partners_are_named_and_stay() -> None:
     assert document.sentences[0].text == "One two three"  # the words beside them are translated
     assert through("<p>One</b> two<i> three</p>", "html", swapped) == "<p>oNE</b> TWO<i> THREE</p>"
     assert through("<div><span>One two", "html", swapped) == "<div><span>oNE TWO"
-
-
-def test_a_sentence_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    read, of = list[str](), Read.of
-    monkeypatch.setattr(Read, "of", lambda text, *more, **named: (read.append(text), of(text, *more, **named))[1])
-    document = documents.read("We came. We saw.")
-    found = translate(document.sentences, means(str.upper), RULES)
-    assert document.written([one.text for one in found]) == "WE CAME. WE SAW."
-    assert read == ["We came.", "We saw."]
 
 
 def test_long_sentences_are_cut_and_equal_ones_are_answered_once() -> None:
@@ -390,32 +343,6 @@ def test_long_sentences_are_cut_and_equal_ones_are_answered_once() -> None:
     assert document.written([one.text for one in found]) == text
     assert max(map(len, asked)) <= 200
     assert asked.count("Hi.") == 1
-
-
-@pytest.mark.parametrize(("line", "after", "widest", "goes_on"), [
-    ("x" * 46, "Abc d", 50, False), ("x" * 46, "Abcd e", 50, True), ("x" * 46 + "  \n", "Abcd e", 50, True),  # no room
-    ("x" * 49, "Abcd e", 49, False),  # too narrow to be wrapped
-    ("x" * 24, "small", 90, False), ("x" * 25, "small", 90, True), ("x" * 25, "Large", 90, False),
-    ("x" * 25 + ".", "small", 90, False), ("x" * 25 + '."', "small", 90, False), ("x" * 25 + ",", ">small", 90, True),
-    ("x" * 50, "- an item", 50, False), ("x" * 50, "2. an item", 50, False), ("x" * 50, ">", 50, False),
-])  # fmt: skip
-def test_lines_go_on_where_a_page_had_no_room(line: str, after: str, widest: int, goes_on: bool) -> None:
-    assert documents._goes_on(line, after, widest) is goes_on
-
-
-def test_white_space_is_not_asked_about() -> None:
-    asked: list[str] = []
-    assert through(f"One{' ' * 900}two.", "text", lambda read: (asked.append(read), swapped(read))[1]) == "oNE TWO."
-    assert [read.strip() for read in asked] == ["One", "two."]
-
-
-def test_a_large_number_of_an_answer_has_one_separator() -> None:
-    assert through("12,345,678 people.", "text", lambda read: "12.345,678 Leute.") == "12.345.678 Leute."
-
-
-def test_letters_after_an_and_sign_are_words_and_signs_stay() -> None:
-    found = through("<p>Tom &friends, &copyright x &copy; y</p>", "html", swapped)
-    assert found == "<p>tOM &FRIENDS, &copyright X &copy; Y</p>"
 
 
 def test_a_document_is_given_up_in_the_middle_of_a_run() -> None:
@@ -535,21 +462,6 @@ def test_a_glossary_that_contradicts_itself_is_refused(tmp_path: Path, lines: st
         Glossary.read(path)
 
 
-def test_a_glossary_has_a_largest_size_and_most_terms(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = tmp_path / "terms.tsv"
-    path.write_text("".join(f"word {n}\tmot {n}\n" for n in range(100)))
-    assert Glossary.read(path).terms["word 99"] == "mot 99"
-    monkeypatch.setattr(terms, "MOST", 100)
-    monkeypatch.setattr(terms, "LARGEST", path.stat().st_size)
-    assert len(Glossary.read(path).terms) == 100
-    monkeypatch.setattr(terms, "MOST", 99)
-    with pytest.raises(UserError, match="more than 99 terms"):
-        Glossary.read(path)
-    monkeypatch.setattr(terms, "LARGEST", path.stat().st_size - 1)
-    with pytest.raises(UserError, match=r"a glossary .* was expected, of at most"):
-        Glossary.read(path)
-
-
 # --- through a model and the command ---------------------------------------------------------------------
 
 
@@ -595,21 +507,6 @@ def test_every_number_comes_through_whatever_the_model_says(folder: Path) -> Non
     (long,) = model.answers(["The cat is red, " * 100 + "and big."], max_length=8)
     assert long.error is None  # though it has more tokens than the model takes
     assert model.answers(["The cat is red, " * 100], whole=True)[0].error is not None
-
-
-def test_an_empty_search_is_one_refused_text_and_the_others_are_answered(folder: Path) -> None:
-    model = seq2see.load(folder)
-    twice = "The cat is 1987 and 1987."  # both are required, and no sequence of four tokens may come twice
-    many = ["The cat.", twice, "The dog is 7."]
-    assert len(model.predict(many)) == 3
-    model.config = replace(
-        model.config, decoding=model.config.decoding.but(suppressed=tuple(range(model.tokenizers.target.size)))
-    )
-    found = model.answers(["The cat.", "", "The dog."], beam=2, whole=True, probabilities=False)
-    assert [one.output for one in found] == [None] * 3
-    assert "found no answer that its rules allow" in str(found[0].error)
-    assert "empty" in str(found[1].error)
-    assert [one.error for one in model.answers(["The cat."], beam=2)] == [found[0].error]
 
 
 @pytest.mark.parametrize("engine", ["auto", "torch"])
@@ -689,26 +586,6 @@ def test_a_document_is_translated_by_the_command_and_gone_on_with(
     assert not part.exists()
 
 
-@pytest.mark.parametrize(
-    ("data", "form", "message"),
-    [
-        (b"a\0b\xff", "text", "is binary data"),
-        (b"caf\xe9", "text", "is not UTF-8 text (byte 4)"),
-        (b"Hello", "srt", "subtitles begin with a number"),
-        (b"<p>Hi <b", "html", "the HTML is broken"),
-    ],
-)
-def test_a_bad_document_leaves_nothing_behind(
-    folder: Path, tmp_path: Path, data: bytes, form: str, message: str
-) -> None:
-    source, out = tmp_path / "in", tmp_path / "out"
-    source.write_bytes(data)
-    done = predict("--model", str(folder), "--format", form, "--file", str(source), "--out", str(out))
-    assert isinstance(done.exception, UserError)
-    assert message in str(done.exception)
-    assert [path.name for path in tmp_path.iterdir()] == ["in"]
-
-
 def test_answers_are_held_to_what_is_allowed_by_the_command(tmp_path: Path) -> None:
     allowed = tmp_path / "list.txt"
     allowed.write_text("June 5, 1845\nJanuary 5, 1854\nMay 1, 2000\n")
@@ -729,36 +606,6 @@ def test_answers_are_held_to_what_is_allowed_by_the_command(tmp_path: Path) -> N
         done = predict("1845-01-05", *options)
         assert isinstance(done.exception, UserError)
         assert message in str(done.exception)
-
-
-def test_the_server_translates_documents_and_holds_answers(folder: Path) -> None:
-    from fastapi.testclient import TestClient
-
-    from seq2see.serve.app import create_app
-
-    models = {"prose": seq2see.load(folder), "dates": seq2see.load("dates")}
-    with TestClient(create_app(models)) as client:
-
-        def ask(**body: Any) -> Any:
-            return client.post("/api/predict", json=body).json()
-
-        answer = ask(inputs="The cat is 42. The dog is {name}.", max_length=8)["answers"][0]
-        assert "42" in answer["output"]
-        assert "{name}" in answer["output"]
-        assert answer["repairs"]
-        answer = ask(inputs="<p>The <b>cat</b>.</p>", format="html", max_length=8)["answers"][0]
-        assert re.fullmatch("<p>.*<b>.*</b>.*</p>", answer["output"])
-        assert ask(inputs="Hi <b", format="html")["answers"][0]["error"].endswith("the HTML is broken.")
-        strange = ask(model="dates", inputs="The \u4e2d cat " * 9, format="text")["answers"][0]
-        assert "an ISO date of the years" in strange["error"]
-        held = ask(model="dates", inputs=["1845-01-05"], only=["May 1, 2000", "January 5, 1854"])
-        assert held["answers"][0]["output"] == "January 5, 1854"
-        assert ask(model="dates", inputs=["1845-01-05"], prefix="Ju")["answers"][0]["output"].startswith("Ju")
-        assert "cannot be used" in ask(model="dates", inputs="1845-01-05", pattern="(")["error"]
-        assert "contradicts" in ask(inputs="x", glossary={"a": "b", "A": "c"})["error"]
-        answer = ask(inputs="The cat is red.", glossary={"cat": None}, max_length=8)["answers"][0]
-        assert "cat" in answer["output"]
-        assert "`prefix` does not apply to a document" in ask(inputs="x", format="text", prefix="y")["error"]
 
 
 def lines_of(response: Any) -> list[Any]:

@@ -14,7 +14,6 @@ from seq2see.errors import UserError
 from seq2see.evaluation.confidence import Confidence, Measured
 from seq2see.evaluation.familiar import Familiar
 from seq2see.seq2seq import Seq2Seq
-from seq2see.serve.batching import Limits
 from seq2see.serve.forms import HeadName, Patch, TraceRequest
 from seq2see.serve.traces import Tracer, describe_trace
 
@@ -80,16 +79,6 @@ def test_threads_are_left_as_they_were(tracer: Tracer) -> None:
     assert torch.get_num_threads() == before
 
 
-def test_the_last_trace_is_that_of_one_member() -> None:
-    model = several_models()
-    tracer = Tracer(model)
-    for member in (0, 1, 0):
-        found, expected = tracer.trace(asked("bcd", member=member)), model.trace("bcd", member=member)
-        assert found.output == expected.output
-        torch.testing.assert_close(found["logits"], expected["logits"], atol=1e-5, rtol=1e-5)
-        assert tracer.trace(asked("bcd", member=member)) is found
-
-
 def test_a_trace_of_a_member_says_what_all_members_answer() -> None:
     model = several_models()
     tracer, together = Tracer(model), model.predict(["bcd"])[0]
@@ -144,16 +133,3 @@ def test_work_is_counted_by_what_will_run(more: dict[str, Any], times: float) ->
     tracer = Tracer(seq2see.load("dates"))
     plain = tracer.size(TraceRequest(input="1845-01-05", names=[]))
     assert tracer.size(TraceRequest(input="1845-01-05", names=[], **more)) > times * plain
-
-
-def test_what_all_members_answer_is_work_too() -> None:
-    model = several_models()
-    plain = TraceRequest(input="bcd", names=[])
-    once = model.config.model.parameters
-    for work, refused in ((once * (5 + 4 * 12), True), (once * (5 + 4 * 12 + 5 + 12), False)):
-        tracer = Tracer(model, Limits(work=work))
-        if refused:
-            with pytest.raises(UserError, match="multiplications"):
-                tracer.size(plain)
-        else:
-            tracer.size(plain)

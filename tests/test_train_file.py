@@ -322,18 +322,6 @@ def test_the_default_plan_learns_the_rules_of_a_made_up_language(tmp_path: Path)
     assert scores.exact > 215  # 220, and 222 with the plan before; they drop one of two equal letters
 
 
-def test_tensorboard_finds_the_table(corpus: Path) -> None:
-    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-
-    done = run("train", str(corpus), *LITTLE, "--tensorboard", "--out", "seen")
-    assert done.exit_code == 0, (done.output, done.exception)
-    board = EventAccumulator("seen/tensorboard").Reload()
-    lines = [json.loads(line) for line in Path("seen/log.jsonl").read_text().splitlines()]
-    for name in ("loss", "validation_loss", "exact_match", "learning_rate"):
-        assert [event.step for event in board.Scalars(name)] == [2, 4]
-        assert [event.value for event in board.Scalars(name)] == pytest.approx([line[name] for line in lines])
-
-
 def test_what_a_training_expects_is_told(corpus: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The time of all members, a warm-up without an end, a typing mistake in the folder to resume."""
     monkeypatch.setattr("seq2see.data.doctor.seconds_of", lambda config: 200.0)

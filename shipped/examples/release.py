@@ -24,7 +24,8 @@ from seq2see.config import Config, DecodingConfig, TrainingConfig
 from seq2see.evaluation.calibrate import calibrated, section, with_section
 from seq2see.evaluation.confidence import Confidence, Measured, figures_of
 from seq2see.evaluation.familiar import Familiar
-from seq2see.inspection.reliability import reliability_png
+from seq2see.inspection.plots import plot_reliability
+from seq2see.inspection.style import png
 from seq2see.model.transformer import Transformer
 from seq2see.seq2seq import Seq2Seq
 from seq2see.storage import folder
@@ -205,7 +206,7 @@ def write(out: Path, model: Seq2Seq, card: str, confidence: Confidence) -> None:
     data = weights_bytes(in_eight_bits(weights_of(model.network.inner())))
 
     def also(new: Path) -> None:
-        folder.write_atomically(new / folder.PICTURE, reliability_png(confidence))
+        folder.write_atomically(new / folder.PICTURE, png(plot_reliability(confidence)))
 
     folder.write(out, model.config, model.tokenizers, data, card, also, confidence)
     (out / folder.CHECKSUMS).write_text(folder.checksums(out), encoding="utf-8")

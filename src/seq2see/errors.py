@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
+from importlib.util import find_spec
 from unicodedata import bidirectional
 
 
@@ -58,6 +59,33 @@ class EightBitsError(UserError):
 
 class FullMemoryError(UserError):
     """There is no room in the memory of a GPU."""
+
+
+class MissingPackageError(UserError, ImportError):
+    """Something needs a package that is not installed."""
+
+
+#: The extras of pyproject.toml, and the packages that each brings for a job that most users do not have.
+EXTRAS = {
+    "train": ("torch", "sacrebleu", "matplotlib"),
+    "tables": ("polars", "fastexcel"),
+    "huggingface": ("transformers", "huggingface_hub", "datasets"),
+    "onnx": ("onnx", "onnxscript", "onnxruntime"),
+    "ray": ("ray",),
+}
+
+
+def missing(package: str, what: str = "This") -> MissingPackageError:
+    """Return the error for something that needs a package which is not installed; it says what to install."""
+    extra = next((extra for extra, brings in EXTRAS.items() if package in brings), None)
+    told = package if extra is None else f"'seq2see[{extra}]'"
+    return MissingPackageError(f"{what} needs the package {package}, which is not installed: pip install {told}.")
+
+
+def installed(package: str, what: str = "This") -> None:
+    """Refuse what needs a package that is not installed."""
+    if find_spec(package) is None:
+        raise missing(package, what)
 
 
 def suggest(given: str, known: Iterable[str]) -> str:

@@ -13,13 +13,13 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from seq2see import devices
 from seq2see.answering.answer import Answer
 from seq2see.answering.answerer import Answerer, Input
 from seq2see.answering.network import Network
-from seq2see.answering.options import Options, listed
+from seq2see.answering.options import Options, as_given, inputs_of
 from seq2see.config import Config
 from seq2see.errors import InputError, RefusedInputs, UserError
 from seq2see.evaluation.confidence import Confidence, read_confidence
@@ -29,6 +29,7 @@ from seq2see.storage.folder import Tokenizers
 if TYPE_CHECKING:
     from seq2see.evaluation.evaluate import Evaluation, Pair
     from seq2see.inspection.alignment import Alignment
+    from seq2see.inspection.notebook import History
     from seq2see.inspection.trace import Trace
     from seq2see.model.transformer import Transformer
     from seq2see.storage.trained import Trained
@@ -59,8 +60,7 @@ class Seq2Seq:
     ) -> None:
         self.tokenizers = tokenizers
         self.card = card
-        #: The log of the training in ``fit``: lines as in log.jsonl, each with its step, losses and scores.
-        self.history: list[dict[str, object]] = []
+        self._history: History | None = None
         #: What its training has seen, of a model that ``fit`` made; ``trained_of`` reads that of a folder.
         self.trained: Trained | None = None
         self.network = Network(config, tokenizers, transformer, path, device, engine)
@@ -72,6 +72,11 @@ class Seq2Seq:
         model = without_weights(name, device, engine, cls)
         model.network.find_export()
         return model
+
+    def _repr_html_(self) -> str:
+        from seq2see.inspection.notebook import model
+
+        return model(self)
 
     def __repr__(self) -> str:
         shape = self.config.model
@@ -85,6 +90,26 @@ class Seq2Seq:
     def transformer(self) -> Transformer:
         """The network itself. It may be edited: an edited network answers for itself, through torch."""
         return self.network.editable()
+
+    @property
+    def history(self) -> History:
+        """The course of its training, in ``fit`` or in its folder: lines with a step, losses and scores.
+
+        >>> import seq2see
+        >>> seq2see.load("dates").history[-1]["exact_match"]
+        1.0
+        """
+        from seq2see.inspection.notebook import History
+
+        if self._history is None:
+            self._history = History() if self.path is None else History.read(self.path)
+        return self._history
+
+    @history.setter
+    def history(self, lines: list[dict[str, Any]]) -> None:
+        from seq2see.inspection.notebook import History
+
+        self._history = History(lines)
 
     def to(self, device: str) -> Seq2Seq:
         """Move the model to a device, ``cpu``, ``cuda`` or ``mps``, and return it.
@@ -159,7 +184,8 @@ class Seq2Seq:
         Options are the fields of ``Options`` as keywords, or one such object. A model of sentences translates texts
         sentence by sentence, unless ``whole`` is set. A text that is refused, or whose confidence is below
         ``min_confidence``, has None for an answer, and one warning gives the reasons; with ``strict`` they are raised as
-        ``RefusedInputs``. ``answers`` gives the reason for each text, and several answers to it.
+        ``RefusedInputs``. ``answers`` gives the reason for each text, and several answers to it. A column of pandas,
+        polars or Arrow is answered by one of the same kind, with its name and index.
 
         >>> import seq2see
         >>> seq2see.load("dates").predict(["1845-01-05", "2025-09-03"], beam=4)
@@ -180,7 +206,7 @@ class Seq2Seq:
             raise RefusedInputs(reasons, outputs)
         if reasons:
             warnings.warn(str(RefusedInputs(reasons, outputs)), stacklevel=2)
-        return outputs
+        return cast("list[str | None]", as_given(texts, outputs))
 
     def answers(
         self, texts: Iterable[Input], options: Options | None = None, *, probabilities: bool = True, **given: Any
@@ -198,7 +224,7 @@ class Seq2Seq:
         asked = Options.of(options, given)
         if asked.format is not None:
             raise UserError("`format` is for one document: use `translate`.")
-        return [*self.answerer.answer(listed(texts), replace(asked, probabilities=probabilities))]
+        return [*self.answerer.answer(inputs_of(texts), replace(asked, probabilities=probabilities))]
 
     def translate(self, text: str, options: Options | None = None, **given: Any) -> str:
         """Translate a whole document, sentence by sentence; everything but its words is kept.

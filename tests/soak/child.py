@@ -29,7 +29,7 @@ def warm() -> None:
     torch.optim.Adam([torch.zeros(1, requires_grad=True)])  # imports torch._dynamo
     import seq2see.cli
     import seq2see.decoding.ctranslate2_engine
-    import seq2see.inspection.reliability
+    import seq2see.inspection.plots
     import seq2see.interchange.to_ctranslate2
     import seq2see.seq2seq
     import seq2see.serve.server

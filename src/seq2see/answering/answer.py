@@ -91,6 +91,11 @@ class Answer:
         made.__dict__.update(self.__dict__, input=text, repairs=repairs)
         return made
 
+    def _repr_html_(self) -> str:
+        from seq2see.inspection.notebook import answer
+
+        return answer(self)
+
     @property
     def probability(self) -> float | None:
         """Probability of the whole answer."""

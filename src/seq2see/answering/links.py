@@ -8,13 +8,12 @@ from typing import TYPE_CHECKING, Protocol
 from seq2see.answering.answer import Answer
 from seq2see.data.pairs import tidied
 from seq2see.errors import UserError
-from seq2see.evaluation.evaluate import Pair, check_pair
-from seq2see.inspection.alignment import Alignment
-from seq2see.inspection.alignment import align as alignments
 
 if TYPE_CHECKING:
     from seq2see.answering.network import Network
     from seq2see.config import Config
+    from seq2see.data.pairs import Pair
+    from seq2see.inspection.alignment import Alignment
     from seq2see.storage.folder import Tokenizers
 
 Span = tuple[int, int]
@@ -49,6 +48,8 @@ def links(answerer: Reader, pairs: list[tuple[str, str]]) -> Links:
 
 
 def _can_align(answerer: Reader, pair: Pair) -> bool:
+    from seq2see.evaluation.evaluate import check_pair
+
     try:
         check_pair(answerer.config.model, answerer.tokenizers, tidied([pair], answerer.folded)[0])
     except UserError:
@@ -61,6 +62,9 @@ def align(answerer: Reader, pairs: Iterable[Pair | Answer]) -> list[Alignment]:
 
     Positions are those in the texts as the model reads them (``folded``).
     """
+    from seq2see.evaluation.evaluate import check_pair
+    from seq2see.inspection.alignment import align as alignments
+
     sources, targets = [], []
     for number, pair in enumerate(pairs, 1):
         if isinstance(pair, Answer):

@@ -11,6 +11,7 @@ import platform
 import sys
 import zlib
 from collections.abc import Callable, Iterable, Iterator
+from importlib.util import find_spec
 from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -20,7 +21,7 @@ from seq2see.config import Config, DecodingConfig
 from seq2see.decoding import engines
 from seq2see.decoding.engines import Engine
 from seq2see.decoding.hypothesis import PAPER, Special
-from seq2see.errors import EightBitsError, UserError
+from seq2see.errors import EightBitsError, UserError, installed
 from seq2see.files import cache_folder
 from seq2see.stopping import wanted
 from seq2see.storage import folder
@@ -87,7 +88,7 @@ class Network:
             self._require("int8" if self.engine == "int8" else "float32")
         elif self.engine == "auto" and self.device == "cpu":
             self.export = engines.ready_export(self.path, self.config.model)
-        if self.export is None:
+        if self.export is None and has_torch():
             self.inner()
 
     @property
@@ -102,6 +103,7 @@ class Network:
     def inner(self) -> Transformer:
         """Return the network for computing; callers must not hand it out."""
         if self._transformer is None:
+            installed("torch", "What CTranslate2 does not search for")
             from seq2see.storage.weights import read_model
 
             assert self.path is not None
@@ -228,7 +230,7 @@ class Network:
         size = self.config.model.parameters
         if self.path is None or self._as_read is not None or self._tried_export or self.config.model.members > 1:
             return
-        if size < ALWAYS_EXPORTED and size * inputs < WORTH_EXPORT:
+        if size < ALWAYS_EXPORTED and size * inputs < WORTH_EXPORT and has_torch():
             return
         self._tried_export = True
         try:
@@ -266,7 +268,8 @@ class Network:
         rules = self.config.decoding.but(max_length=CHECKED_TOKENS)
         kept.parent.mkdir(0o700, parents=True, exist_ok=True)
         try:
-            export(self.path, self.inner(), self.tokenizers, quantization, rules=rules, place=kept, count=CHECKED)
+            model = self.inner() if has_torch() else self.config.model
+            export(self.path, model, self.tokenizers, quantization, rules=rules, place=kept, count=CHECKED)
         except OSError:  # another process may have written it meanwhile
             if engines.ready_export(self.path, self.config.model, quantization) is None:
                 raise
@@ -278,6 +281,11 @@ class Network:
         if self.engine != "auto" or beam > 1 or "torch" not in sys.modules:
             return False
         return self.config.model.d_model >= LARGE_ROW and platform.machine() in ("aarch64", "arm64")
+
+
+def has_torch() -> bool:
+    """Whether PyTorch is installed."""
+    return find_spec("torch") is not None
 
 
 def cannot(beam: int, n_best: int, vocabulary: int, constrained: bool = False, rules: DecodingConfig = PAPER) -> str:

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, cast, get_type_hints
 
 from seq2see.answering import examples
+from seq2see.answering.answer import NoText
 from seq2see.config import WIDEST_BEAM, DecodingConfig
 from seq2see.errors import UserError
 
@@ -197,3 +199,32 @@ def listed(texts: Any) -> list[str]:
     if isinstance(texts, str | bytes) or not isinstance(texts, Iterable):
         raise UserError(f"A list of texts was expected, but {texts!r:.60} was given: put one text into [ ].")
     return list(texts)
+
+
+def inputs_of(texts: Any) -> list[Any]:
+    """Return the inputs of a call. A missing one is refused alone; numbers and dates of a column are read as text."""
+    found = listed(texts)
+    if hasattr(texts, "dtype") or type(texts).__module__.startswith("pyarrow"):
+        from seq2see.data.pairs import as_text
+
+        found = [as_text(value) for value in found]
+    return [NoText("There is no text: the value is missing.") if is_missing(value) else value for value in found]
+
+
+def is_missing(value: object) -> bool:
+    """Whether a value of a table stands for none: None, NaN, or that of pandas."""
+    return (
+        value is None or type(value).__name__ in ("NAType", "NaTType") or (isinstance(value, float) and value != value)
+    )
+
+
+def as_given(texts: Any, outputs: list[str | None]) -> Any:
+    """Return outputs in the form in which the texts were given: a column with its name and index, or a list."""
+    home = type(texts).__module__.partition(".")[0]
+    if home == "pandas" and hasattr(texts, "index"):
+        return type(texts)(outputs, index=texts.index, name=texts.name, dtype=object)
+    if home == "polars":
+        return type(texts)(texts.name, outputs, dtype=import_module("polars").String)
+    if home == "pyarrow":
+        return import_module("pyarrow").array(outputs)
+    return outputs

@@ -21,7 +21,7 @@ from seq2see.documents.formats import Document
 from seq2see.documents.kept import Read, loops, regrouped, repaired, spellings
 from seq2see.documents.runs import Sentence
 from seq2see.documents.terms import Glossary
-from seq2see.errors import UserError, shown
+from seq2see.errors import MissingPackageError, UserError, shown
 from seq2see.tokenizers.tokenizer import Tokenizer
 
 LONGEST_DOCUMENT = 2**28  # characters; a document is kept in memory
@@ -287,7 +287,12 @@ def _searched_again(
         some = [n for n in numbers if (before[n].is_broken, bool(lacking[n])) == (broken, lacks)]
         phrases = [_phrases(works[n], lacking[n], means.answerer.target) for n in some] if lacks else None
         guarded = rules.but(no_repeat=NO_REPEAT) if broken else rules
-        replies = _replies([works[n] for n in some], means, guarded, phrases)
+        try:
+            replies = _replies([works[n] for n in some], means, guarded, phrases)
+        except (
+            MissingPackageError
+        ):  # only PyTorch searches for phrases; what is missing is inserted, and a remark says it
+            continue
         for n, reply in zip(some, replies, strict=True):
             new = Attempt(works[n].read, reply, reply.output or "")
             if reply.error is None and new.faults < before[n].faults:

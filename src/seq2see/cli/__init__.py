@@ -21,7 +21,7 @@ from typer.core import TyperGroup
 
 from seq2see import __version__
 from seq2see.cli.output import complain, hang_up
-from seq2see.errors import UserError
+from seq2see.errors import UserError, missing
 
 STOPPED = 130  # the status after Ctrl-C, also typer's
 
@@ -29,12 +29,13 @@ STOPPED = 130  # the status after Ctrl-C, also typer's
 HOMES = {
     "predict": "predict",
     "demo": "predict",
-    "fill": "fill",
+    "fill": "data",
     "evaluate": "evaluate",
     "score": "evaluate",
-    "calibrate": "calibrate",
+    "calibrate": "evaluate",
     "train": "train",
     "presets": "train",
+    "runs": "runs",
     "doctor": "data",
     "tokenize": "data",
     "import": "interchange",
@@ -43,12 +44,12 @@ HOMES = {
     "compress": "interchange",
     "trace": "inspect",
     "inspect": "inspect",
-    "plot": "plot",
+    "plot": "inspect",
     "serve": "serve",
     "see": "serve",
     "site": "serve",
     "watch": "serve",
-    "learn": "learn",
+    "learn": "serve",
 }
 
 
@@ -58,10 +59,20 @@ def _version(asked: bool) -> None:
         raise typer.Exit
 
 
+#: What `seq2see` alone prints.
+DOORS = """Use a model       seq2see predict 1845-01-05
+Train your own    seq2see train FILE      pairs of texts, with a tab between
+Look inside       seq2see serve --open    or build one yourself: seq2see learn DIR
+
+seq2see --help lists all commands, and seq2see demo shows some."""
+
+
 def _root(
+    ctx: typer.Context,
     version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Print it.")] = False,
 ) -> None:
-    pass
+    if ctx.invoked_subcommand is None:
+        print(DOORS)
 
 
 class _Commands(TyperGroup):
@@ -129,8 +140,7 @@ def build(*modules: str) -> typer.Typer:
     """Build the command line."""
     app = typer.Typer(
         cls=_Commands,
-        no_args_is_help=True,
-        add_completion=False,
+        invoke_without_command=True,
         pretty_exceptions_enable=False,
         rich_markup_mode="rich",
         context_settings={"help_option_names": ["-h", "--help"]},
@@ -140,6 +150,8 @@ def build(*modules: str) -> typer.Typer:
     app.callback()(_root)
     for module in modules:
         import_module(f"seq2see.cli.{module}").register(app)
+    order = [*HOMES]
+    app.registered_commands.sort(key=lambda one: order.index(one.name or str(getattr(one.callback, "__name__", ""))))
     for command in app.registered_commands:
         command.help = _paragraphs(command.help or getattr(command.callback, "__doc__", None) or "")
     return app
@@ -227,14 +239,16 @@ def _end_at_once() -> NoReturn:
 def _run() -> None:
     _open_closed()
     _speak_utf8()
-    if sys.argv[1:2] == ["bench"]:
-        complain("The command bench is gone: run python -m benchmarks NAME in a clone of the repository.", last=True)
-        sys.exit(2)
     called = HOMES.get(sys.argv[1]) if len(sys.argv) > 1 else None
     try:
         build(*([called] if called else dict.fromkeys(HOMES.values())))()
     except UserError as error:
         complain(str(error), last=True)
+        sys.exit(2)
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.startswith("seq2see"):
+            raise
+        complain(str(missing(error.name.partition(".")[0])), last=True)
         sys.exit(2)
     except RuntimeError as error:
         from seq2see.devices import full, is_full

@@ -1,21 +1,27 @@
-"""``seq2see evaluate``."""
+"""``seq2see evaluate``, ``score`` and ``calibrate``."""
 
 from __future__ import annotations
 
 import re
+import sys
 import time
+from pathlib import Path
+from random import Random
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from typer import Argument, Option
 
 from seq2see.cli.answering import loaded
-from seq2see.cli.data import Columns, are_dates, read
-from seq2see.cli.output import NAMED, Refusals, aside, complain, console, in_json, progress_bar, say
-from seq2see.cli.predict import Device, ModelName
-from seq2see.errors import InputError, UserError, counted, isolated
+from seq2see.cli.data import are_dates, read
+from seq2see.cli.lines import characters_in
+from seq2see.cli.options import AsJson, Columns, Device, ModelName, Years
+from seq2see.cli.output import Refusals, aside, complain, complain_of, console, in_json, progress, say
+from seq2see.errors import FolderError, InputError, UserError, counted, isolated
 
 if TYPE_CHECKING:
     from seq2see.evaluation.evaluate import Evaluation
+    from seq2see.evaluation.metrics import Score
     from seq2see.seq2seq import Seq2Seq
 
 Pair = tuple[str, str]
@@ -30,6 +36,7 @@ def register(app: typer.Typer) -> None:
     """Add the commands of this module."""
     app.command()(evaluate)
     app.command()(score)
+    app.command()(calibrate)
 
 
 def parse_years(text: str) -> tuple[int, int]:
@@ -42,45 +49,25 @@ def parse_years(text: str) -> tuple[int, int]:
 
 
 def evaluate(
-    data: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="dates|FILE…",
-            help="What to score on: generated dates, a file of pairs, two parallel files, or hf:NAME:CONFIG:SPLIT.",
-        ),
-    ] = None,
+    data: Annotated[list[str] | None, Argument(metavar="dates|FILE…", help="What to score on: generated dates, a file "
+                    "of pairs, two parallel files, or hf:NAME:CONFIG:SPLIT.")] = None,
     model: ModelName = "dates",
     columns: Columns = None,
-    compare: Annotated[
-        tuple[str, str] | None,
-        typer.Option("--compare", metavar="A B", help="Two models on the same file, by paired bootstrap."),
-    ] = None,
-    beam: Annotated[
-        int | None,
-        typer.Option("--beam", "-b", min=1, help="Of a file: width of the beam search; the model's own if not given."),
-    ] = None,
-    worst: Annotated[
-        int | None,
-        typer.Option(
-            "--worst", metavar="N", min=0, help=f"Of a file: number of bad answers to show; {WORST} if not given."
-        ),
-    ] = None,
-    years: Annotated[
-        str | None, typer.Option("--years", metavar="A-B", help="Only dates of these years; 1000-9999.")
-    ] = None,
-    sample: Annotated[
-        int | None, typer.Option("--sample", metavar="N", min=1, help="Score a random sample of N instead of all.")
-    ] = None,
-    seed: Annotated[int, typer.Option("--seed", min=0, help="Which random N.")] = 0,
-    at_least: Annotated[
-        float | None,
-        typer.Option(
-            "--at-least", metavar="SHARE", min=0, max=1, help="Exit with status 1 if the exact match is lower."
-        ),
-    ] = None,
+    compare: Annotated[tuple[str, str] | None, Option("--compare", metavar="A B",
+                       help="Two models on the same file, by paired bootstrap.")] = None,
+    beam: Annotated[int | None, Option("--beam", "-b", min=1,
+                    help="Of a file: width of the beam search; the model's own if not given.")] = None,
+    worst: Annotated[int | None, Option("--worst", metavar="N", min=0,
+                     help=f"Of a file: number of bad answers to show; {WORST} if not given.")] = None,
+    years: Years = None,
+    sample: Annotated[int | None, Option("--sample", metavar="N", min=1,
+                      help="Score a random sample of N instead of all.")] = None,
+    seed: Annotated[int, Option("--seed", min=0, help="Which random N.")] = 0,
+    at_least: Annotated[float | None, Option("--at-least", metavar="SHARE", min=0, max=1,
+                        help="Exit with status 1 if the exact match is lower.")] = None,
     device: Device = "auto",
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
-) -> None:
+    as_json: AsJson = False,
+) -> None:  # fmt: skip
     """Score a model: exact match, character error rate, loss; of a file also BLEU, chrF, lengths, the worst answers.
 
     [dim]seq2see evaluate dates --years 1000-2025 --sample 10000[/dim]
@@ -96,23 +83,24 @@ def evaluate(
             raise UserError("--compare needs a file of pairs to compare the two models on.")
         if data is None and folder.read_config(folder.find(model)).task != "dates":
             raise UserError(f"Only dates are generated: give a file of pairs to score {model} on.")
-        if columns is not None:
-            raise UserError("--columns is for a file of pairs; dates are generated.")
-        if beam is not None and beam > 1:
-            raise UserError("--beam is for a file of pairs; of dates the single best prefix is kept.")
-        if worst is not None:
-            raise UserError("--worst is for a file of pairs; of dates every wrong answer is shown.")
-        scores = _dates(model, parse_years(years or "1000-9999"), sample, seed, as_json, device)
-        match = scores.exact_match
+        for name, is_given in (
+            ("columns", columns is not None),
+            ("beam", (beam or 1) > 1),
+            ("worst", worst is not None),
+        ):
+            if is_given:
+                raise UserError(
+                    f"--{name} is for a file of pairs; dates are generated, and every wrong answer is shown."
+                )
+        match = _dates(model, parse_years(years or "1000-9999"), sample, seed, as_json, device).exact_match
     else:
         if years is not None:
             raise UserError("--years is for dates; a file of pairs is scored as it is.")
         pairs = _sampled(read_named(*data, columns=columns), sample, seed)
         if compare is not None:
-            if at_least is not None:
-                raise UserError("--at-least is for one model: leave it out, or leave out --compare.")
-            if worst is not None:
-                raise UserError("--worst is for one model: leave it out, or leave out --compare.")
+            for name, value in (("at-least", at_least), ("worst", worst)):
+                if value is not None:
+                    raise UserError(f"--{name} is for one model: leave it out, or leave out --compare.")
             _compare(pairs, compare, beam, as_json, device)
             return
         match = _file(pairs, model, beam, WORST if worst is None else worst, as_json, device)
@@ -143,12 +131,12 @@ def _dates(model: str, years: tuple[int, int], sample: int | None, seed: int, as
     except InputError as error:
         raise UserError(f"{model} takes no dates: {error} Give a file of pairs to score it on.") from None
     scores, started = Evaluation(), time.perf_counter()
-    with progress_bar("dates") as bar:
-        task = bar.add_task("evaluating", total=len(ordinals), speed="")
+    with progress("evaluating", "dates", lambda: len(ordinals)) as advance:
         for begin in range(0, len(ordinals), DATES_AT_ONCE):
-            scores.add(found.evaluate(pairs_of(ordinals[begin : begin + DATES_AT_ONCE])))
+            part = ordinals[begin : begin + DATES_AT_ONCE]
+            scores.add(found.evaluate(pairs_of(part)))
             scores.answers.clear()  # millions of right answers take memory
-            bar.update(task, completed=scores.pairs, speed=f"{scores.pairs / (time.perf_counter() - started):,.0f}/s")
+            advance(len(part))
     seconds = time.perf_counter() - started
     if as_json:
         print(in_json({
@@ -170,16 +158,8 @@ def _dates(model: str, years: tuple[int, int], sample: int | None, seed: int, as
 def read_named(*data: str, columns: str | None = None) -> list[Pair]:
     """Read the pairs of a file, and name the rows that are skipped."""
     corpus = read(*data, columns=columns)
-    _complain_of([f"{corpus.name}, {fault}: skipped." for fault in corpus.faults], "bad rows are skipped")
+    complain_of([f"{corpus.name}, {fault}: skipped." for fault in corpus.faults], "bad rows are skipped")
     return corpus.pairs
-
-
-def _complain_of(messages: list[str], what: str) -> None:
-    """Print the first messages, and count the others."""
-    for message in messages[:NAMED]:
-        complain(message)
-    if len(messages) > NAMED:
-        complain(f"{len(messages) - NAMED:,} more {what}.")
 
 
 def _sampled(pairs: list[Pair], sample: int | None, seed: int) -> list[Pair]:
@@ -192,9 +172,9 @@ def _sampled(pairs: list[Pair], sample: int | None, seed: int) -> list[Pair]:
     return [pairs[i] for i in np.random.default_rng(seed).choice(len(pairs), sample, replace=False).tolist()]
 
 
-def _characters(pairs: list[Pair]) -> int:
-    """Count the characters to answer."""
-    return sum(len(source) for source, _ in pairs)
+def _for(name: str, device: str, pairs: list[Pair]) -> Seq2Seq:
+    """Load a model for the characters of these sources."""
+    return loaded(name, device, characters=sum(len(source) for source, _ in pairs))
 
 
 def _answered(name: str, model: Seq2Seq, pairs: list[Pair], beam: int | None) -> Evaluation:
@@ -202,13 +182,14 @@ def _answered(name: str, model: Seq2Seq, pairs: list[Pair], beam: int | None) ->
     from seq2see.evaluation.evaluate import Evaluation
     from seq2see.seq2seq import SEEN, trained_on
 
-    if seen := trained_on(model, [source for source, _ in pairs]):
+    sources = [source for source, _ in pairs]
+    if seen := trained_on(model, sources):
         complain(f"{name}: {SEEN % (f'{seen:,}', f'{len(pairs):,}')}")
-    answers = model.answers([source for source, _ in pairs], beam=beam, probabilities=False)
+    answers = model.answers(sources, beam=beam, probabilities=False)
     refused = [f"pair {n}: {answer.error}" for n, answer in enumerate(answers, 1) if answer.error is not None]
     if len(refused) == len(pairs):
         raise UserError(f"{name} takes none of {counted(len(pairs), 'source')}. The first, {refused[0]}")
-    _complain_of([f"{name}, {message}" for message in refused], f"pairs are refused by {name}")
+    complain_of([f"{name}, {message}" for message in refused], f"pairs are refused by {name}")
     given = [(s, t, a.output or "") for (s, t), a in zip(pairs, answers, strict=True)]
     return Evaluation.of(given, separator=model.tokenizers.target.separator)
 
@@ -230,54 +211,41 @@ def _file(pairs: list[Pair], name: str, beam: int | None, worst: int, as_json: b
     """Score a model on the pairs of a file; return its exact match."""
     from seq2see.data.cuts import are_sentences
 
-    model, started = loaded(name, device, characters=_characters(pairs)), time.perf_counter()
+    model, started = _for(name, device, pairs), time.perf_counter()
     with aside.status("Answering …"):
         found = _answered(name, model, pairs, beam)
     seconds = time.perf_counter() - started
-    sentences = are_sentences(pairs)  # BLEU counts runs of four words, and means nothing for single words
-    bleu, chrf = found.bleu() if sentences else None, found.chrf()
     loss, loss_pairs = _loss(model, pairs)
-    separator = model.tokenizers.target.separator
-    match, buckets, bad = found.exact_match, found.by_length(), found.worst(worst, separator)
-    unit = "characters" if found.are_words else "words"
+    separator, sentences = model.tokenizers.target.separator, are_sentences(pairs)
+    bad, any_target = found.worst(worst, separator), found.by_source(separator)
     confused = [] if sentences else found.confusions(separator)[:CONFUSIONS]
-    any_target = found.by_source(separator)  # None if each source has one target
+    # BLEU counts runs of four words, and means nothing for single words
+    bleu, chrf, buckets = found.bleu() if sentences else None, found.chrf(), found.by_length()
     if as_json:
         print(in_json({
-            "pairs": len(pairs), "beam": beam or model.config.decoding.beam, "exact": found.exact, "exact_match": match,
+            "pairs": len(pairs), "beam": beam or model.config.decoding.beam, "exact": found.exact,
+            "exact_match": found.exact_match,
             "character_error_rate": found.character_error_rate, "token_error_rate": found.token_error_rate,
             "by_source": {"sources": any_target.pairs, "exact_match": any_target.exact_match,
                           "token_error_rate": any_target.token_error_rate},
             "bleu": vars(bleu) if bleu else None,
             "chrf": vars(chrf), "loss": loss, "loss_pairs": loss_pairs, "seconds": seconds,
             "confusions": [one._asdict() for one in confused],
-            "by_length": [{unit: words, "pairs": part.pairs, "exact_match": part.exact_match,
-                           "bleu": part.bleu().score if sentences else None} for words, part in buckets],
+            "by_length": [{"characters" if found.are_words else "words": length, "pairs": part.pairs,
+                           "exact_match": part.exact_match, "bleu": part.bleu().score if sentences else None}
+                          for length, part in buckets],
             "worst": [{"chrf" if separator is None else "right_symbols": c, "input": s, "expected": e, "output": g}
                       for c, s, e, g in bad],
         }))  # fmt: skip
-        return match
-    console.print(f"exact match           {found.exact:,} of {len(pairs):,} ({match:.2%})")
-    console.print(f"character error rate  {found.character_error_rate:.2%}")
-    if separator is None:
-        console.print(f"word error rate       {found.token_error_rate:.2%}  (WER)")
-    else:
-        console.print(f"symbol error rate     {found.token_error_rate:.2%}  (PER, where symbols are phones)")
-    if any_target.pairs < found.pairs:
-        rate = any_target.token_error_rate
-        console.print(
-            f"any target counts     {any_target.exact:,} of {any_target.pairs:,} sources ({any_target.exact_match:.2%}), "
-            f"error rate {rate:.2%}"
-        )
-    for score in (bleu, chrf) if bleu else (chrf,):
-        label, _, signature = score.signature.partition("|")
-        say(f"{label:21} {score.score:.2f}  ({signature})")
+        return found.exact_match
+    _print_scores(found, any_target, [bleu, chrf] if bleu else [chrf], separator)
     told = "unknown: no pair can be scored" if loss is None else f"{loss:.3g} nats a token, teacher-forced"
     some = f", of {loss_pairs:,} of {len(pairs):,} pairs" if 0 < loss_pairs < len(pairs) else ""
     console.print(f"loss                  {told}{some}")
     console.print(f"time                  {seconds:.1f} s, {len(pairs) / seconds:,.0f} pairs/s")
     if len(buckets) > 1:
-        console.print(f"\n{unit + ' of the source':24}   pairs  exact match{'   BLEU' if sentences else ''}")
+        unit = f"{'characters' if found.are_words else 'words'} of the source"
+        console.print(f"\n{unit:24}   pairs  exact match{'   BLEU' if sentences else ''}")
         for words, part in buckets:
             last = f" {part.bleu().score:6.2f}" if sentences else ""
             console.print(f"{words:>24} {part.pairs:7,} {part.exact_match:12.2%}{last}")
@@ -287,16 +255,27 @@ def _file(pairs: list[Pair], name: str, beam: int | None, worst: int, as_json: b
             right, said = (isolated(f"{text or '–':>10}") for text in (one.expected, one.given))
             say(f"{right} {said} {one.times:7,}  {one.place:.0%}")
     if bad:
-        by = "chrF" if separator is None else "share of right symbols, %"
-        console.print(f"\nthe worst answers, by {by}")
-        for value, *texts in bad:
-            source, expected, given = map(isolated, texts)
-            if sentences:  # one below the other, for comparison by eye
-                lines = f"{value:5.1f}  {source}\n    →  {given}\nright  {expected}"
-            else:
-                lines = f"{value:5.1f}  {source} → {given}   (right: {expected})"
-            say(lines)
-    return match
+        console.print(f"\nthe worst answers, by {'chrF' if separator is None else 'share of right symbols, %'}")
+    form = "{:5.1f}  {}\n    →  {}\nright  {}" if sentences else "{:5.1f}  {} → {}   (right: {})"  # to compare by eye
+    for value, source, expected, given in bad:
+        say(form.format(value, *map(isolated, (source, given, expected))))
+    return found.exact_match
+
+
+def _print_scores(found: Evaluation, any_target: Evaluation, scores: list[Score], separator: str | None) -> None:
+    """Print the share of right answers, the error rates, and the scores of the answers as a whole."""
+    console.print(f"exact match           {found.exact:,} of {found.pairs:,} ({found.exact_match:.2%})")
+    console.print(f"character error rate  {found.character_error_rate:.2%}")
+    rate, of = ("word", "(WER)") if separator is None else ("symbol", "(PER, where symbols are phones)")
+    console.print(f"{f'{rate} error rate':21} {found.token_error_rate:.2%}  {of}")
+    if any_target.pairs < found.pairs:
+        console.print(
+            f"any target counts     {any_target.exact:,} of {any_target.pairs:,} sources ({any_target.exact_match:.2%}), "
+            f"error rate {any_target.token_error_rate:.2%}"
+        )
+    for one in scores:
+        label, _, signature = one.signature.partition("|")
+        say(f"{label:21} {one.score:.2f}  ({signature})")
 
 
 def _compare(pairs: list[Pair], names: tuple[str, str], beam: int | None, as_json: bool, device: str) -> None:
@@ -305,7 +284,7 @@ def _compare(pairs: list[Pair], names: tuple[str, str], beam: int | None, as_jso
     from seq2see.evaluation.metrics import compare_bleu, compare_exact
 
     with aside.status("Answering …"):
-        a, b = (_answered(name, loaded(name, device, characters=_characters(pairs)), pairs, beam) for name in names)
+        a, b = (_answered(name, _for(name, device, pairs), pairs, beam) for name in names)
     methods = (compare_bleu, compare_exact) if are_sentences(pairs) else (compare_exact,)
     results = [compare(a.given, b.given, a.expected) for compare in methods]
     if as_json:
@@ -324,15 +303,13 @@ def _compare(pairs: list[Pair], names: tuple[str, str], beam: int | None, as_jso
 
 
 def score(
-    data: Annotated[
-        list[str], typer.Argument(metavar="FILE…", help="Pairs: a TSV, CSV or JSON-lines file, or two parallel files.")
-    ],
+    data: Annotated[list[str], Argument(metavar="FILE…", help="Pairs: a TSV, CSV or JSON-lines file, or two parallel "
+                    "files.")],
     model: ModelName = "dates",
     columns: Columns = None,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="One JSON object per line, with every token's log-probability.")
-    ] = False,
-) -> None:
+    as_json: Annotated[bool, Option("--json", help="One JSON object per line, with every token's "
+                       "log-probability.")] = False,
+) -> None:  # fmt: skip
     """Print how likely a model finds given pairs: log P(target | source), its mean per token, source and target.
 
     A pair that the model cannot take gets an empty line (an "error" in JSON), and the first ten are explained
@@ -340,35 +317,135 @@ def score(
 
     [dim]seq2see score pairs.tsv --model runs/mine[/dim]
     """
-    from seq2see.errors import InputError
+    from seq2see.evaluation.evaluate import score_what_can_be
     from seq2see.seq2seq import load
 
-    pairs, loaded = read_named(*data, columns=columns), load(model)
-    refused = Refusals("pair")
+    pairs, scorer = read_named(*data, columns=columns), load(model)
+    target, refused = scorer.tokenizers.target, Refusals("pair")
     for begin in range(0, len(pairs), PAIRS_AT_ONCE):
         part = pairs[begin : begin + PAIRS_AT_ONCE]
-        try:
-            rows: list[list[float] | str] = [*loaded.log_probabilities(part)]
-        except InputError:  # find out which pair is at fault
-            rows = []
-            for number, pair in enumerate(part, begin + 1):
-                try:
-                    rows += loaded.log_probabilities([pair])
-                except InputError as error:
-                    refused.add(number, str(error))
-                    rows.append(str(error))
-        for (source, target), row in zip(part, rows, strict=True):
-            record: dict[str, object] = {"input": source, "target": target}
-            if isinstance(row, str):
-                print(in_json({**record, "error": row}) if as_json else "")
-            elif as_json:
-                tokens = loaded.tokenizers.target.tokens(loaded.tokenizers.target.encode(target)[1:])
-                named = [{"token": t, "log_probability": v} for t, v in zip(tokens, row, strict=True)]
-                record |= {"log_probability": sum(row), "tokens": named}
-                print(in_json(record))
+        folded = [(scorer.answerer.folded(text), scorer.answerer.folded(answer)) for text, answer in part]
+        scored, reasons = score_what_can_be(scorer.network.inner(), scorer.tokenizers, folded)
+        rows = iter(scored)
+        for place, (source, answer) in enumerate(part):
+            record: dict[str, object] = {"input": source, "target": answer}
+            if place in reasons:
+                refused.add(begin + place + 1, reasons[place])
+                print(in_json({**record, "error": reasons[place]}) if as_json else "")
+                continue
+            row = next(rows)
+            if as_json:
+                tokens = zip(target.tokens(target.encode(folded[place][1])[1:]), row, strict=True)
+                named = [{"token": token, "log_probability": value} for token, value in tokens]
+                print(in_json({**record, "log_probability": sum(row), "tokens": named}))
             else:
-                print(f"{sum(row):.4f}\t{sum(row) / len(row):.4f}\t{source}\t{target}")
+                print(f"{sum(row):.4f}\t{sum(row) / len(row):.4f}\t{source}\t{answer}")
     refused.close("the answers say why" if as_json else "--json says why for each")
     if refused.count:
         complain(f"{len(pairs) - refused.count:,} scored, {refused.count:,} refused.")
         raise typer.Exit(1 if refused.count < len(pairs) else 2)
+
+
+def calibrate(
+    model: Annotated[str, Argument(metavar="DIR", help="The model folder to calibrate.")],
+    file: Annotated[str, Option("--file", "-f", metavar="FILE",
+                    help="Pairs that were not in the training; A,B if parallel.")],
+    columns: Columns = None,
+    like: Annotated[str | None, Option("--like", metavar="FILE",
+                    help="The pairs of the training, to recognise inputs that differ from them.")] = None,
+    chrf: Annotated[float | None, Option("--chrf", metavar="N", min=1, max=100,
+                    help="Least chrF of a right answer; the default for sentences is 40.")] = None,
+    exact: Annotated[bool, Option("--exact", help="An answer is right only if it equals a target.")] = False,
+    seed: Annotated[int, Option("--seed", min=0,
+                    help="Seed of the choice of sources that are measured together.")] = 1,
+    device: Device = "auto",
+    as_json: AsJson = False,
+) -> None:  # fmt: skip
+    """Fit the confidence of a model's answers on pairs that were not in its training, and store it in the folder.
+
+    Each fifth of the sources is measured with a fit on the other four. `train` does this by itself, with the
+    validation and the test pairs. The folder gets confidence.json, reliability.png and a part of its card;
+    then `predict --min-confidence P` withholds answers with a lower confidence.
+
+    [dim]seq2see calibrate runs/mine --file held-out.tsv[/dim]
+    """
+    from seq2see.data.cuts import are_sentences
+    from seq2see.data.pairs import hold_out
+    from seq2see.evaluation import calibrate as work
+    from seq2see.evaluation.confidence import FEWEST, GOOD_CHRF, read_confidence
+    from seq2see.evaluation.familiar import Familiar
+    from seq2see.inspection.plots import plot_reliability
+    from seq2see.inspection.style import png
+    from seq2see.storage import folder
+
+    if exact and chrf is not None:
+        raise UserError("--exact and --chrf were both given: an answer is right by one of them.")
+    path = folder.find(model)
+    try:
+        read_confidence(path)
+    except FolderError:  # a damaged one, or one of another version, is fitted again
+        (path / folder.CONFIDENCE).unlink()
+    judge = loaded(model, device, characters=characters_in(*map(Path, file.split(","))))
+    pairs = _answerable(judge, read(file, columns=columns).pairs)
+    if not pairs:
+        raise UserError(f"The model takes no source of {file}: pairs like those of its training were expected.")
+    threshold = None if exact else chrf or (GOOD_CHRF if are_sentences(pairs) else None)
+    known = pairs if like is None else read(like, columns=columns, or_two=True).pairs
+    source = judge.tokenizers.source
+    with aside.status("Answering …"):
+        engine = judge.network.engine_for(len(pairs))
+        seen = work.observe(engine, judge.tokenizers, judge.config.decoding, pairs, threshold)
+        Random(seed).shuffle(seen)
+        texts = [judge.answerer.folded(text) for text, _ in known]
+        lengths = [len(row) - len(source.before) - len(source.after) for row in source.encode_batch(texts)]
+        # Without the training pairs, one half shows how surprising a text of the other half can be.
+        one, other = hold_out(pairs, 0.5, len(pairs), seed)
+        learned = texts if like is not None else [text for text, _ in one]
+        familiar = Familiar.learn(learned, max(lengths), [text for text, _ in other])
+        fitted = work.calibrated(seen, None, familiar, threshold)
+    if fitted is None:
+        raise UserError(
+            f"{file} has {counted(len(seen), 'source')} that the model takes, and {sum(one[1] for one in seen):,} of the "
+            f"answers are complete: {FEWEST} or more were expected."
+        )
+    command = " ".join(["seq2see", *sys.argv[1:]])
+    card = work.with_section(judge.card, work.section(fitted, True, command))
+    picture = png(plot_reliability(fitted))
+    folder.write_atomically(path / folder.PICTURE, picture)
+    folder.write_atomically(path / folder.CARD, card.encode())
+    folder.write_atomically(path / folder.CONFIDENCE, fitted.to_json().encode())
+    measured = fitted.measured
+    if as_json:
+        print(in_json({"criterion": fitted.criterion, "fitted_on": fitted.fitted_on, **vars(measured)}))
+        return
+    say(f"Confidence is {fitted.meaning}.")
+    console.print(f"fitted on                    {fitted.fitted_on:,} sources")
+    console.print(f"measured on {measured.pairs:,} answers that were not used for the fit, {measured.right:.2%} right")
+    console.print(f"expected calibration error   {measured.error:.2%}  (10 bins)")
+    rows = work.answered_above(fitted)
+    none = f"no answer has a confidence of {work.THRESHOLDS[0]:.2f} or more"
+    console.print("\nconfidence    answered    right" if rows else none)
+    for least, share, right in rows:
+        console.print(f"{least:10.2f} {share:11.1%} {right:8.1%}")
+    say(f"Written to {path}: {folder.CONFIDENCE}, {folder.PICTURE} and the card.")
+
+
+def _answerable(model: Seq2Seq, given: list[Pair]) -> list[Pair]:
+    """Return the pairs as the model reads them; report those whose source it refuses.
+
+    A target that the model cannot write stays: its answer is wrong.
+    """
+    pairs, reasons = [], []
+    for source, target in given:
+        try:
+            model.answerer.check(source)
+            if why := model.answerer.unseen(source):  # its answer has no confidence
+                raise InputError(f"{why}.")
+        except InputError as error:
+            reasons.append(str(error))
+        else:
+            pairs.append((model.answerer.read(source), model.answerer.folded(target)))
+    if reasons:
+        left = f"{counted(len(reasons), 'pair')} left out, since the model does not take the source."
+        complain(f"{left} The first: {reasons[0]}")
+    return pairs

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from importlib.util import find_spec
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+from typer import Argument, Option
 
+from seq2see.cli.options import ModelName
 from seq2see.cli.output import say
-from seq2see.cli.predict import ModelName
-from seq2see.errors import UserError, counted
+from seq2see.errors import UserError, installed
 from seq2see.files import given_text
+
+if TYPE_CHECKING:
+    from seq2see.seq2seq import Seq2Seq
 
 #: The packages that each format needs.
 NEEDS = {
@@ -34,25 +37,15 @@ def register(app: typer.Typer) -> None:
 
 
 def import_(
-    source: Annotated[
-        str,
-        typer.Argument(
-            help="A Hugging Face folder or hf:NAME, a fairseq checkpoint, a CTranslate2 folder, an Argos package."
-        ),
-    ],
-    out: Annotated[
-        Path | None,
-        typer.Option(
-            "--out", "-o", metavar="DIR", help="The model folder to write; named after the source if not given."
-        ),
-    ] = None,
-    from_language: Annotated[
-        str | None, typer.Option(metavar="CODE", help="The language of the inputs, such as eng_Latn.")
-    ] = None,
-    to_language: Annotated[
-        str | None, typer.Option(metavar="CODE", help="The language of the answers, such as fra_Latn.")
-    ] = None,
-) -> None:
+    source: Annotated[str, Argument(help="A Hugging Face folder or hf:NAME, a fairseq checkpoint, a CTranslate2 folder, "
+                      "an Argos package.")],
+    out: Annotated[Path | None, Option("--out", "-o", metavar="DIR",
+                   help="The model folder to write; named after the source if not given.")] = None,
+    from_language: Annotated[str | None, Option(metavar="CODE",
+                             help="The language of the inputs, such as eng_Latn.")] = None,
+    to_language: Annotated[str | None, Option(metavar="CODE",
+                           help="The language of the answers, such as fra_Latn.")] = None,
+) -> None:  # fmt: skip
     """Convert a model of another library into a model folder: MarianMT, M2M100, NLLB, BART, mBART, Pegasus and others.
 
     No code of the model is run, and only hf:NAME is downloaded. All commands then work as with any model folder.
@@ -71,9 +64,9 @@ def import_(
 
 
 def push(
-    target: Annotated[str, typer.Argument(metavar="hf:NAME", help="hf: and the name of a repository.")],
+    target: Annotated[str, Argument(metavar="hf:NAME", help="hf: and the name of a repository.")],
     model: ModelName = "dates",
-    private: Annotated[bool, typer.Option("--private", help="Make a new repository private.")] = False,
+    private: Annotated[bool, Option("--private", help="Make a new repository private.")] = False,
 ) -> None:
     """Upload a model to the Hugging Face Hub, in the format that `transformers` loads.
 
@@ -87,40 +80,26 @@ def push(
     if not target.startswith("hf:") or not target.removeprefix("hf:"):
         raise UserError(f"{target!r} is not a place to upload to: hf:NAME was expected, such as hf:me/my-dates.")
     from seq2see.interchange.reading import push as upload
-    from seq2see.interchange.to_huggingface import export as write_huggingface
     from seq2see.seq2seq import load
 
-    loaded = load(model, engine="torch")
     with tempfile.TemporaryDirectory() as place:
         out = Path(place) / "model"
-        compared = write_huggingface(out, loaded.config, loaded.transformer, loaded.tokenizers, card=loaded.card)
+        compared = _written("hf", out, load(model, engine="torch"), [], 32)
         say(f"{upload(out, target.removeprefix('hf:'), private)}: {compared}.")
 
 
 def export(
-    directory: Annotated[
-        Path | None, typer.Argument(metavar="DIR", help="The same as --out.", show_default=False)
-    ] = None,
+    directory: Annotated[Path | None, Argument(metavar="DIR", help="The same as --out.", show_default=False)] = None,
     model: ModelName = "dates",
-    to: Annotated[
-        str,
-        typer.Option(
-            "--to", "--format", metavar="NAME", help="ctranslate2, hf (Hugging Face), onnx, or web (JavaScript)."
-        ),
-    ] = "ctranslate2",
-    out: Annotated[
-        Path | None,
-        typer.Option(
-            "--out", "-o", metavar="DIR", help="Where hf, onnx and web are written: a folder that does not exist yet."
-        ),
-    ] = None,
-    quantization: Annotated[
-        str, typer.Option("--quantization", "-q", metavar="TYPE", help="float32, or int8: smaller and faster.")
-    ] = "float32",
-    file: Annotated[
-        Path | None, typer.Option("--file", "-f", metavar="FILE", help="Inputs to check it on; made up if not given.")
-    ] = None,
-) -> None:
+    to: Annotated[str, Option("--to", "--format", metavar="NAME",
+                  help="ctranslate2, hf (Hugging Face), onnx, or web (JavaScript).")] = "ctranslate2",
+    out: Annotated[Path | None, Option("--out", "-o", metavar="DIR",
+                   help="Where hf, onnx and web are written: a folder that does not exist yet.")] = None,
+    quantization: Annotated[str, Option("--quantization", "-q", metavar="TYPE",
+                            help="float32, or int8: smaller and faster.")] = "float32",
+    file: Annotated[Path | None, Option("--file", "-f", metavar="FILE",
+                    help="Inputs to check it on; made up if not given.")] = None,
+) -> None:  # fmt: skip
     """Write a model for another program, checked against ours token by token and logit by logit.
 
     The CTranslate2 format goes into the model's own folder, for other programs; `predict` makes its own in the user's
@@ -142,61 +121,66 @@ def export(
     from seq2see.storage import folder
 
     path = folder.find(model)
-    if (several := folder.read_config(path).model.members) > 1:
+    _check_export(to, out, path, folder.read_config(path).model.members, quantization)
+    from seq2see.seq2seq import load
+
+    loaded = load(model, engine="torch")
+    inputs = [] if file is None else given_text(file, "a text file with one input in each line").splitlines()
+    for text in inputs:
+        loaded.answerer.check(text)
+    if out is not None:
+        say(f"{out}: {_written(to, out, loaded, inputs, BITS[quantization])}.")
+        return
+    from seq2see.interchange.to_ctranslate2 import export as write
+
+    parity = write(path, loaded.transformer, loaded.tokenizers, quantization, inputs, loaded.config.decoding)
+    say(f"{path / to}: {quantization}; {parity}.")
+
+
+def _check_export(to: str, out: Path | None, path: Path, members: int, quantization: str) -> None:
+    """Refuse what cannot be exported so, before the model is loaded."""
+    if members > 1:
         raise UserError(
-            f"{model} is an ensemble of {several} models, which other programs cannot run as one: teach one model by it "
-            f"(`seq2see train FILE --teacher {model}`) and export that."
+            f"{path.name} is an ensemble of {members} models, which other programs cannot run as one: teach one model by "
+            f"it (`seq2see train FILE --teacher {path.name}`) and export that."
         )
-    if missing := [package for package in NEEDS[to] if find_spec(package) is None]:
-        raise UserError(
-            f"--to {to} needs {counted(len(missing), 'package')} more ({', '.join(missing)}): pip install "
-            f"{' '.join(missing)}."
-        )
-    if (out is None) != (to == "ctranslate2"):
+    for package in NEEDS[to]:
+        installed(package, f"--to {to}")
+    if to != "ctranslate2" and out is None:
+        raise UserError(f"--to {to} needs a folder to write to: add --out DIR.")
+    if to == "ctranslate2" and out is not None:
         raise UserError(
             f"{out} was given as the folder to write, but the CTranslate2 format goes into the model's own folder, "
             f"{path}: name no folder."
-            if out is not None
-            else f"--to {to} needs a folder to write to: add --out DIR."
         )
     if quantization != "float32" and to not in ROUNDED:
         raise UserError(f"--quantization {quantization} is for {' and '.join(ROUNDED)}: {to} is written in float32.")
     if to == "web" and quantization not in BITS:
         raise UserError(f"--quantization is {quantization!r}: {' or '.join(BITS)} was expected.")
-    from seq2see.seq2seq import load
 
-    loaded = load(model, engine="torch")
-    inputs: list[str] = []
-    if file is not None:
-        inputs = given_text(file, "a text file with one input in each line").splitlines()
-        for text in inputs:
-            loaded.answerer.check(text)
+
+def _written(to: str, out: Path, loaded: Seq2Seq, inputs: list[str], bits: int) -> object:
+    """Write a model into a new folder; return what the comparison says."""
     config, network, tokenizers = loaded.config, loaded.transformer, loaded.tokenizers
-    if out is None:
-        from seq2see.interchange.to_ctranslate2 import export as write
-
-        parity = write(path, network, tokenizers, quantization, inputs, config.decoding)
-        say(f"{path / to}: {quantization}; {parity}.")
-    elif to == "hf":
+    if to == "hf":
         from seq2see.interchange.to_huggingface import export as write_huggingface
 
-        compared = write_huggingface(out, config, network, tokenizers, inputs, loaded.card)
-        say(f"{out}: {compared}.")
-    elif to == "web":
-        from seq2see.page.web import export as write_web
-
-        def answers(texts: Sequence[str]) -> list[str | None]:
-            return [answer.output for answer in loaded.answers(texts, whole=True)]
-
-        say(f"{out}: {write_web(out, path.name, loaded, answers, BITS[quantization], inputs)}.")
-    else:
+        return write_huggingface(out, config, network, tokenizers, inputs, loaded.card)
+    if to == "onnx":
         from seq2see.interchange.to_onnx import export as write_onnx
 
-        say(f"{out}: {write_onnx(out, config, network, tokenizers, inputs)}.")
+        return write_onnx(out, config, network, tokenizers, inputs)
+    from seq2see.page.web import export as write_web
+
+    def answers(texts: Sequence[str]) -> list[str | None]:
+        return [answer.output for answer in loaded.answers(texts, whole=True)]
+
+    assert loaded.path is not None
+    return write_web(out, loaded.path.name, loaded, answers, bits, inputs)
 
 
 def compress(
-    out: Annotated[Path, typer.Option("--out", "-o", metavar="DIR", help="The model folder to write.")],
+    out: Annotated[Path, Option("--out", "-o", metavar="DIR", help="The model folder to write.")],
     model: ModelName = "dates",
 ) -> None:
     """Write a model folder with weights of eight bits: a quarter of the size, with almost no loss.

@@ -6,7 +6,9 @@ import json
 import math
 import os
 import sys
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import cache
 from typing import TYPE_CHECKING, Any, NoReturn, cast
 
@@ -115,41 +117,57 @@ class Refusals:
             self.tell(f"… and {more:,} more {were} {verb}; {why}.")
 
 
+def complain_of(messages: list[str], what: str) -> None:
+    """Print the first messages on standard error, and count the others."""
+    for message in messages[:NAMED]:
+        complain(message)
+    if len(messages) > NAMED:
+        complain(f"{len(messages) - NAMED:,} more {what}.")
+
+
 def hang_up() -> NoReturn:
     """Exit quietly, because the reader of a pipe has closed it, as in ``seq2see predict … | head``."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     sys.exit(141)
 
 
+@contextmanager
+def progress(task: str, unit: str, total: Callable[[], int | None], done: int = 0) -> Iterator[Callable[[int], None]]:
+    """Show a bar with a speed on a terminal; what the block gets adds to the count, and ``done`` was done before."""
+    if not sys.stderr.isatty():
+        yield lambda count: None
+        return
+    with progress_bar(unit) as bar:
+        number, started, now = bar.add_task(task, total=total(), completed=done, speed=""), time.perf_counter(), 0
+
+        def advance(count: int) -> None:
+            nonlocal now
+            now += count
+            speed = now / max(time.perf_counter() - started, 1e-9)
+            bar.update(number, completed=done + now, speed=f"{speed:,.0f}/s")
+
+        yield advance
+
+
 def progress_bar(unit: str) -> Progress:
     """Return a progress bar on standard error that erases itself; without a terminal it prints nothing."""
-    from collections.abc import Iterable
-
-    from rich.console import RenderableType
+    from rich import progress as columns
     from rich.constrain import Constrain
-    from rich.progress import (
-        BarColumn,
-        MofNCompleteColumn,
-        Progress,
-        TextColumn,
-        TimeElapsedColumn,
-        TimeRemainingColumn,
-    )
 
-    class Bar(Progress):
-        def get_renderables(self) -> Iterable[RenderableType]:
+    class Bar(columns.Progress):
+        def get_renderables(self) -> Iterator[Any]:
             """Leave room for the ^C that a terminal shows: on the last line it would be erased instead of the bar."""
             return (Constrain(one, aside.width - 4) for one in super().get_renderables())
 
     return Bar(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn(unit),
-        TextColumn("{task.fields[speed]}"),
-        TimeElapsedColumn(),
-        TextColumn("left"),
-        TimeRemainingColumn(),
+        columns.TextColumn("{task.description}"),
+        columns.BarColumn(),
+        columns.MofNCompleteColumn(),
+        columns.TextColumn(unit),
+        columns.TextColumn("{task.fields[speed]}"),
+        columns.TimeElapsedColumn(),
+        columns.TextColumn("left"),
+        columns.TimeRemainingColumn(),
         console=_made(True),
         transient=True,
         disable=not sys.stderr.isatty(),

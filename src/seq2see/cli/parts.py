@@ -7,19 +7,23 @@ import gzip
 import hashlib
 import io
 import json
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, nullcontext
+import logging
+import os
+import socket
+import warnings
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import typer
 
-from seq2see.cli.answering import Asked, Job, Unsure, answer_all, characters_in, lines_of
-from seq2see.cli.output import complain, progress_bar
-from seq2see.errors import UserError, counted
+from seq2see.cli.answering import Asked, Job, Unsure, answer_all
+from seq2see.cli.lines import characters_in, lines_of
+from seq2see.cli.output import complain, progress
+from seq2see.errors import UserError, counted, installed, printable
 from seq2see.files import LARGEST_TEXT, LOCK, Lock, is_temporary, parsed, read_text, write_atomically, writing
 
 NOTE = "seq2see.json"  # in the folder of answers: the inputs that they belong to
@@ -27,6 +31,8 @@ HALF = ".half"  # ending of an unfinished file of answers
 SUFFIXES = (".txt", ".jsonl", ".ndjson")  # endings of a part's name that the name of its answers drops
 #: Options that do not change an answer, so that a run may resume with other values.
 FREE = ("model", "device", "engine", "threads")
+RETRIES = 3  # of a file whose worker dies: the file itself may crash it
+REACH = 10.0  # seconds within which an address must answer: Ray itself waits for minutes
 
 
 @dataclass(frozen=True)
@@ -54,10 +60,6 @@ class Report:
     error: str = ""  # reason if there is no file of answers
 
 
-#: Answers parts elsewhere.
-Through = Callable[[Asked, list[Part]], Iterator[Report]]
-
-
 class Worker:
     """Answers one part after another with a model that it loads once."""
 
@@ -77,13 +79,17 @@ class Worker:
             with writing(part.out, HALF) as file, _packed(file, part.out) as packed:
                 out = io.TextIOWrapper(packed, "utf-8", newline="\n")
                 unsure = Unsure(None, self.asked.options.min_confidence, tell)
-                lines = lines_of(part.path)
-                counts = answer_all(self.job, lines, "line", out, nullcontext(), unsure, tell=tell)
+                counts = answer_all(self.job, lines_of(part.path), "line", out, unsure, tell=tell)
                 out.detach()
             report.answered, report.refused = counts
         except (UserError, OSError) as error:
             report.error = str(error)
         return report
+
+    def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
+        """Answer a part that is a row of Ray Data."""
+        report = self.answer(Part(Path(row["path"]), Path(row["out"])))
+        return {**row, "counts": [report.answered, report.refused], "said": [report.error, *report.said]}
 
 
 @contextmanager
@@ -98,43 +104,41 @@ def _packed(file: Any, out: Path) -> Iterator[Any]:
         buffered.flush()
 
 
-def answer_parts(asked: Asked, pattern: str, out: Path, ray: Through | None) -> None:
-    """Answer each file that the pattern matches and that has no answers yet, here or ``ray`` in a cluster."""
+def answer_parts(asked: Asked, pattern: str, out: Path, ray: bool, address: str | None) -> None:
+    """Answer each file that the pattern matches and that has no answers yet, here or in a Ray cluster."""
     parts = _parts(pattern, out, asked.as_json)
     if (Path(asked.model) / "config.toml").is_file():
         asked = replace(asked, model=str(Path(asked.model).resolve()))  # a worker may run elsewhere
-    if ray and find_spec("ray") is None:
-        raise UserError('--ray needs the package ray: pip install "seq2see[ray]".')
+    if ray:
+        installed("ray", "--ray")
     # An error is reported here, not by each worker. This machine may have no GPU.
     amount = characters_in(*(part.path for part in parts if not part.out.exists()))
     local = Worker(replace(asked, device="cpu", engine="auto") if ray else asked, amount)
-    with _folder(out, parts, _digest(asked, local.job)):
-        waiting = [part for part in parts if not part.out.exists()]
-        if len(waiting) < len(parts):
-            complain(f"Answered already: {len(parts) - len(waiting):,} of {counted(len(parts), 'part')}.")
-        reports: Iterable[Report] = map(local.answer, waiting)
-        if ray and waiting:
-            reports = ray(asked, waiting)
-        try:
-            _tell(reports, len(waiting), asked.as_json)
-        except KeyboardInterrupt:
-            complain("Finished parts are kept; the same command continues with the others.")
-            raise
-        finally:
-            _sweep(out)
+    lock = _lock(out, parts, _digest(asked, local.job))
+    waiting = [part for part in parts if not part.out.exists()]
+    if len(waiting) < len(parts):
+        complain(f"Answered already: {len(parts) - len(waiting):,} of {counted(len(parts), 'part')}.")
+    reports: Iterable[Report] = map(local.answer, waiting)
+    try:
+        _tell(clustered(asked, waiting, address) if ray and waiting else reports, len(waiting))
+    except KeyboardInterrupt:
+        complain("Finished parts are kept; the same command continues with the others.")
+        raise
+    finally:
+        _sweep(out)
+        del lock
 
 
-def _tell(reports: Iterable[Report], count: int, as_json: bool) -> None:
+def _tell(reports: Iterable[Report], count: int) -> None:
     """Show the results of the parts, and exit with the status of ``predict``."""
     answered, refused, failed = 0, 0, 0
-    with progress_bar("parts") as bar:
-        task = bar.add_task("answering", total=count, speed="")
+    with progress("answering", "parts", lambda: count) as advance:
         for report in reports:
             for text in [*report.said, *([report.error] if report.error else [])]:
                 complain(f"{report.part.path.name}: {text}")
             answered, refused = answered + report.answered, refused + report.refused
             failed += bool(report.error)
-            bar.advance(task)
+            advance(1)
     if failed:
         raise UserError(
             f"{failed:,} of {counted(count, 'part')} could not be answered (see above): the same command "
@@ -184,7 +188,7 @@ def _digest(asked: Asked, job: Job) -> str:
     return hashlib.sha256(json.dumps([model, options], sort_keys=True).encode()).hexdigest()
 
 
-def _folder(out: Path, parts: list[Part], digest: str) -> Any:
+def _lock(out: Path, parts: list[Part], digest: str) -> Lock:
     """Prepare and lock the folder of answers, or raise a UserError."""
     if out.exists() and not out.is_dir():
         raise UserError(f"--out is {str(out)!r}, a file: a folder was expected, for the answers of many files.")
@@ -213,10 +217,65 @@ def _folder(out: Path, parts: list[Part], digest: str) -> Any:
         known[part.out.name] = part.known_by
     _sweep(out)
     write_atomically(out / NOTE, (json.dumps({"answers": digest, "parts": known}, indent=1) + "\n").encode())
-    return nullcontext(lock)
+    return lock
 
 
 def _sweep(out: Path) -> None:
     """Remove the temporary files of killed workers."""
     for half in out.glob(f".*{HALF}"):
         half.unlink(missing_ok=True)
+
+
+# --- a Ray cluster, through Ray Data: a row is a whole file, which one worker answers -------------------------------
+
+
+def clustered(asked: Asked, parts: list[Part], address: str | None) -> Iterator[Report]:
+    """Share the files out among the workers of a cluster, and report each when it is answered."""
+    if address not in (None, "auto", "local"):
+        _reach(str(address))
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # Ray would report its use to its makers
+    import ray.data
+
+    logging.getLogger("ray.data").setLevel(logging.ERROR)
+    try:
+        ray.init(address, include_dashboard=False, logging_level="ERROR", log_to_driver=False)
+        yield from _reports(ray, replace(asked, threads=asked.threads or 1), parts)
+    except (OSError, RuntimeError, ValueError) as error:
+        told = f"The Ray cluster {address or 'of this machine'} cannot be used: {str(error).strip().splitlines()[0]}"
+        raise UserError(f"{printable(told)} (if it asks for a token, set RAY_AUTH_MODE=token).") from None
+    finally:
+        ray.shutdown()
+
+
+def _reports(ray: Any, asked: Asked, parts: list[Part]) -> Iterator[Report]:
+    gpus, cores, there = int(asked.device.startswith("cuda")), asked.threads or 1, ray.cluster_resources()
+    room = int(there.get("GPU", 0)) if gpus else int(there.get("CPU", 0) // cores)
+    if not room:
+        raise UserError(f"The Ray cluster has no {'GPU' if gpus else f'machine with {cores} cores'}: "
+                        f"{'--device cpu' if gpus else '--threads 1'} may do.")  # fmt: skip
+    settings = ray.data.DataContext.get_current()
+    settings.max_errored_blocks, settings.enable_progress_bars = -1, False  # a lost file does not end it
+    rows = [{"path": str(part.path), "out": str(part.out)} for part in parts]
+    needs = {"num_cpus": cores, "num_gpus": gpus, "max_task_retries": RETRIES}
+    with warnings.catch_warnings(action="ignore"):  # Ray 2.64 names the number of retries otherwise
+        some = ray.data.from_items(rows, override_num_blocks=len(rows))
+        done = some.map(Worker, fn_constructor_args=(asked,), concurrency=(1, min(room, len(rows))), **needs)
+    left = {str(part.path): part for part in parts}
+    for row in done.iter_rows():
+        error, *said = map(str, row["said"])
+        yield Report(left.pop(row["path"]), int(row["counts"][0]), int(row["counts"][1]), said, error)
+    for part in left.values():
+        yield Report(part, error=f"its worker died {RETRIES + 1} times")
+
+
+def _reach(address: str) -> None:
+    """Check that the address accepts connections."""
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    if not host or not port.isdigit():
+        raise UserError(f"--ray is {address!r}: an ADDRESS such as head-node:6379 was expected.")
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), REACH).close()
+    except (OSError, OverflowError) as error:
+        raise UserError(
+            f"No Ray cluster can be reached at {address} ({error}): `ray start --head` prints the address of one."
+        ) from None

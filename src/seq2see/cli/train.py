@@ -17,10 +17,10 @@ import typer
 from typer import Argument, Option
 
 from seq2see import devices, machine
-from seq2see.cli.data import Columns, are_dates, run_name
+from seq2see.cli.data import are_dates, run_name
 from seq2see.cli.evaluate import parse_years
+from seq2see.cli.options import Columns, Threads, Years
 from seq2see.cli.output import aside, complain, console, hush, progress_bar, say
-from seq2see.cli.predict import Threads
 from seq2see.config import PAPER_VOCABULARY
 from seq2see.errors import UserError
 
@@ -87,7 +87,7 @@ def train(
                       "training.")] = False,
     columns: Columns = None,
     strict: Annotated[bool, Option("--strict", help="Refuse a file with a bad row.")] = False,
-    years: Annotated[str | None, Option("--years", metavar="A-B", help="Only dates of these years; 1000-9999.")] = None,
+    years: Years = None,
     count: Annotated[int | None, Option("--count", metavar="N", min=1, help="Dates to train on; 100,000.")] = None,
     seed: Annotated[int, Option("--seed", min=0,
                     help="Seed of the weights, the batches and dropout; the split does not change.")] = 1,
@@ -96,8 +96,8 @@ def train(
     threads: Threads = None,
     resume: Annotated[bool, Option("--resume", help="Continue an unfinished training; the result is bit for "
                       "bit the same.")] = False,
-    tensorboard: Annotated[bool, Option("--tensorboard",
-                           help="Write the table for TensorBoard too, into DIR/tensorboard.")] = False,
+    log: Annotated[str | None, Option("--log", metavar="TRACKER",
+                   help="Write the table to a tracker, too: tensorboard, wandb or mlflow.")] = None,
     watch: Annotated[bool, Option("--watch",
                      help="Show the run on a page while it trains; the address is printed.")] = False,
 ) -> None:  # fmt: skip
@@ -122,7 +122,7 @@ def train(
     from seq2see.data.pairs import paths_of
     from seq2see.data.recipe import rules_in, seconds_in
     from seq2see.storage import folder
-    from seq2see.training import distributed, journey
+    from seq2see.training import distributed, journey, trackers
     from seq2see.training.job import TrainingJob as Job
     from seq2see.training.options import LoadedModel, TrainOptions, beside_of, sources_of
     from seq2see.training.prepare import RawSplits, prepare_dates
@@ -159,7 +159,7 @@ def train(
     begun = beside_of(where) if distil else where
     if resume and not (begun / folder.CONFIG).is_file():
         complain(f"{begun} has no training to resume: a new one starts.")
-    display = _OnTerminal(watch, tensorboard)
+    display = _OnTerminal(watch, None if log is None else trackers.known(log))
 
     def read() -> RawSplits:
         with aside.status("Reading …"):
@@ -196,10 +196,10 @@ class _OnTerminal:
 
     signals: tuple[signal.Signals, ...] = (signal.SIGINT, signal.SIGTERM)
 
-    def __init__(self, watch: bool, tensorboard: bool) -> None:
+    def __init__(self, watch: bool, log: str | None) -> None:
         from seq2see.training import distributed
 
-        self.watch, self.tensorboard, self.first = watch, tensorboard, distributed.first()
+        self.watch, self.log, self.first = watch, log, distributed.first()
         self.corpus: Corpus | None = None  # the pairs; none of dates
         self.started = time.perf_counter()
         many = f"torchrun --nproc-per-node {distributed.size()} -m " if distributed.size() > 1 else ""
@@ -226,9 +226,11 @@ class _OnTerminal:
     def steps(self, job: TrainingJob) -> Iterator[Callable[[Step], None]]:
         trainer = job.trainer
         trainer.early = self.watch
-        board = _board(trainer.out) if self.tensorboard and trainer.out and self.first else None
+        from seq2see.training.trackers import tracked
+
+        followed = tracked(self.log, trainer) if self.log and self.first else nullcontext()
         page = _page(trainer) if self.watch and self.first else nullcontext()
-        with page, _table(trainer, job.setup.recipe is not None, board) as show:
+        with page, followed as board, _table(trainer, job.setup.recipe is not None, board) as show:
             yield show
 
     def tested(self, job: TrainingJob) -> None:
@@ -283,25 +285,6 @@ def _page(trainer: Trainer) -> Iterator[None]:
     with watched(trainer.out) as address:
         complain(f"watch it at {address} (afterwards: seq2see watch {trainer.out})")
         yield
-
-
-def _board(out: Path) -> Callable[[Line], None]:
-    """Return a function that writes a line of the table for TensorBoard."""
-    from importlib.util import find_spec
-
-    if find_spec("tensorboard") is None:
-        raise UserError('--tensorboard needs its package: pip install "seq2see[tensorboard]".')
-    from torch.utils.tensorboard import SummaryWriter
-
-    writer = SummaryWriter(str(out / "tensorboard"))
-
-    def write(line: Line) -> None:
-        for name in ("loss", "validation_loss", "exact_match", "bleu", "learning_rate"):
-            if (value := getattr(line, name)) is not None:
-                writer.add_scalar(name, value, line.step)
-        writer.flush()
-
-    return write
 
 
 @contextmanager

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import date, datetime, time
+from decimal import Decimal
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any, cast
@@ -12,7 +14,7 @@ from typing import Any, cast
 import numpy as np
 
 from seq2see.data.formats import Chosen, checked, inflected, opened, positions, read_parallel, read_table
-from seq2see.errors import UserError, counted, shown, suggest
+from seq2see.errors import UserError, counted, installed, shown, suggest
 from seq2see.tokenizers.symbols import joined
 from seq2see.tokenizers.tokenizer import fold
 
@@ -93,12 +95,9 @@ def _hub_columns(text: str, named: Named, known: list[str], by_language: bool) -
 
 def _loaded(text: str, named: Named) -> Any:
     """Load one split of a dataset; an error of the library becomes a UserError that quotes it."""
-    try:
-        import datasets
-    except ImportError:
-        raise UserError(
-            f"{text} is a Hugging Face dataset, which needs one more library: pip install 'seq2see[datasets]'."
-        ) from None
+    installed("datasets", f"{text} is a Hugging Face dataset, which")
+    import datasets
+
     folder = Path(named.name)
     try:
         if (folder / "dataset_dict.json").is_file() or (folder / "dataset_info.json").is_file():
@@ -123,6 +122,7 @@ def _loaded(text: str, named: Named) -> Any:
 
 
 Pair = tuple[str, str]
+MIDNIGHT = time()
 
 
 @dataclass(frozen=True)
@@ -210,7 +210,7 @@ def pairs_in(data: Any, columns: tuple[str, str] | None = None) -> Iterable[Pair
         if len(names) == 1 and isinstance(next(iter(data[names[0]]), None), Mapping):
             return pairs_in(list(data[names[0]]), columns)  # a dataset for translation: both texts in one column
         two = _two_of(names, columns, lambda: [str(next(iter(data[name]), "")) for name in names])
-        source, target = ([list(data[name]) for name in part] for part in two)
+        source, target = ([[*map(as_text, data[name])] for name in part] for part in two)
         counts = [f"{len(column):,}" for column in (*source, *target)]
         if len(set(counts)) > 1:
             raise UserError(f"The columns have {' and '.join(counts)} rows: pairs were expected.")
@@ -222,12 +222,26 @@ def pairs_in(data: Any, columns: tuple[str, str] | None = None) -> Iterable[Pair
     if first and isinstance(first[0], Mapping):
         keys = _two_of(list(first[0]), columns, lambda: list(map(str, first[0].values())))
         return (
-            tuple(_cell([row.get(key) for key in part]) for part in keys) if isinstance(row, Mapping) else row
+            tuple(_cell([as_text(row.get(key)) for key in part]) for part in keys) if isinstance(row, Mapping) else row
             for row in chain(first, rows)
         )
     if first and isinstance(first[0], tuple | list) and (columns is not None or len(first[0]) > 2):
         return _by_number(chain(first, rows), first[0], columns)
     return chain(first, rows)
+
+
+def as_text(value: Any) -> Any:
+    """Return a number or a date of a table as text, as in a file of JSON; a text, and whatever else, stays as it is."""
+    if isinstance(value, str):
+        return value
+    value = value.as_py() if hasattr(value, "as_py") else value.item() if hasattr(value, "item") else value
+    if isinstance(value, datetime) and value.time() == MIDNIGHT:
+        return value.date().isoformat()
+    if isinstance(value, date | time):
+        return value.isoformat()
+    if isinstance(value, int | float | Decimal) and not isinstance(value, bool) and value == value:
+        return str(value)
+    return value
 
 
 def _cell(cells: Sequence[Any]) -> Any:

@@ -19,7 +19,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from seq2see.errors import UserError
+from seq2see.errors import UserError, missing
 from seq2see.files import given_file
 
 LONGEST_LINE = 20_000  # characters; a sentence has about 100, and one such line would fill a whole batch
@@ -99,7 +99,7 @@ def main(path: Path, kind: str) -> None:
     except BaseException as error:  # a panic of a library in Rust is no Exception
         ours = isinstance(error, UserError)
         if isinstance(error, ImportError):
-            ours, error = (True, UserError(f"{path.name} needs one more library: pip install 'seq2see[tables]'."))
+            ours, error = True, missing(error.name or "polars", path.name)
         said = str(error) if ours else " ".join(f"{error}".split())[:200] or type(error).__name__
         print(json.dumps({"error": said.rstrip(".") + "." * ours, "ours": ours}), flush=True)
 

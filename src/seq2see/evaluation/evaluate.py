@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field, fields
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 
@@ -14,7 +14,7 @@ from seq2see.decoding.both_ways import engine_of, log_probabilities
 from seq2see.decoding.engines import Engine
 from seq2see.decoding.hypothesis import PAPER, Special
 from seq2see.decoding.rule import power_of_two
-from seq2see.errors import InputError
+from seq2see.errors import InputError, installed
 from seq2see.evaluation.metrics import Score, bleu, chrf, compare_bleu, compare_exact, sentence_chrf
 from seq2see.model.transformer import Transformer
 from seq2see.storage.folder import Tokenizers
@@ -100,6 +100,14 @@ class Evaluation:
     def expected(self) -> list[str]:
         """The right answers."""
         return [expected for _, expected, _ in self.answers]
+
+    def frame(self) -> Any:
+        """The answers as a frame of pandas: source, expected, given, and whether it is right."""
+        installed("pandas", "A frame")
+        import pandas
+
+        found = pandas.DataFrame(self.answers, columns=["source", "expected", "given"])
+        return found.assign(right=found["expected"] == found["given"])
 
     @property
     def exact_match(self) -> float:

@@ -2,7 +2,8 @@
 
 Attention is the mean of all heads of all decoder layers, in the row that writes a token. Much of it always goes to full
 stops and ``<eos>``, so each source token is weighted by its excess over its average in the answer. A source word counts
-as its best token. Both rules were chosen by trial on models with known links.
+as its best token. Both rules were chosen by trial on models with known links. A log of a training keeps how sharply the
+heads attend.
 """
 
 from __future__ import annotations
@@ -16,7 +17,9 @@ from torch import Tensor
 
 from seq2see.data.batching import Batch
 from seq2see.devices import in_halves
-from seq2see.inspection.trace import attached
+from seq2see.errors import InputError
+from seq2see.inspection.tables import ATTENTIONS
+from seq2see.inspection.trace import attached, record
 from seq2see.model.transformer import Transformer, at_rest
 from seq2see.stopping import wanted
 from seq2see.storage.folder import Tokenizers
@@ -25,6 +28,7 @@ from seq2see.tokenizers.tokenizer import BYTES, Tokenizer
 Span = tuple[int, int]  # first character, one past the last
 ROWS = 32  # pairs in one batch; the weights of every head of a layer are in memory at once
 CONTINUED = frozenset(BYTES[0x80:0xC0])  # bytes that continue a UTF-8 character
+SHOWN = 64  # tokens of each side whose attention a log of a training keeps, because people read it
 LITTLE = 0.01  # share of uniform attention added to the average, so that an answer of one token has an order, too
 WITHIN_WORDS = "'’"  # signs that are part of a word if letters are on both sides
 
@@ -181,3 +185,44 @@ def links_of(
 def _tokens_of(word: Span, tokens: Sequence[Span]) -> list[int]:
     """Return the indices of the tokens that share a character with a word."""
     return [i for i, (first, last) in enumerate(tokens) if first < word[1] and word[0] < last]
+
+
+# --- how sharply heads attend --------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Sharpness:
+    """What the heads attend to while the model reads one given target."""
+
+    source: list[str]  # tokens attended to
+    target: list[str]  # tokens written, one for each row
+    tokens: dict[str, list[list[float]]]  # for each attention, layer and head: over how many tokens it spreads
+    cross: list[list[float]]  # target × source: the mean of all heads of all decoder layers
+
+
+def sharpness(transformer: Transformer, tokenizers: Tokenizers, source: str, target: str) -> Sharpness | None:
+    """Measure one pair of a source and its target; return None if the model cannot take it.
+
+    A head that spreads evenly over n tokens counts n; one that looks at a single token counts 1.
+    """
+    try:
+        seen = record(transformer, tokenizers, source, target)
+    except InputError:
+        return None
+    found = {
+        kind: [seen[name].float() for name in seen.match(f"{path.format('*')}.weights")]
+        for kind, path in ATTENTIONS.items()
+    }
+    cross = torch.stack(found["cross"]).mean((0, 1))[:SHOWN, :SHOWN]  # (T, S)
+    return Sharpness(
+        source=seen.source_tokens[:SHOWN],
+        target=seen.output_tokens[:SHOWN],
+        tokens={kind: [_spread(weights) for weights in layers] for kind, layers in found.items()},
+        cross=[[round(share, 3) for share in row] for row in cross.tolist()],
+    )
+
+
+def _spread(weights: Tensor) -> list[float]:
+    """Return e to the mean entropy of the rows of each head, from weights (H, T, S)."""
+    entropy = torch.special.entr(weights).sum(-1).mean(-1)  # (H,)
+    return [round(value, 3) for value in entropy.exp().tolist()]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -52,6 +53,13 @@ def new_figure(width: float, height: float) -> Figure:
     figure = Figure(figsize=(width, height), layout="constrained", facecolor=PAPER)
     figure.get_layout_engine().set(w_pad=0.08, h_pad=0.08)  # type: ignore[union-attr, call-arg]
     return figure
+
+
+def png(figure: Figure) -> bytes:
+    """Return a figure as PNG."""
+    data = io.BytesIO()
+    figure.savefig(data, format="png", dpi=160)
+    return data.getvalue()
 
 
 def new_axes(width: float, height: float) -> Axes:

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING
 
 from seq2see.config import DecodingConfig, ModelConfig
 from seq2see.decoding.hypothesis import Special
-from seq2see.decoding.readers import padded
-from seq2see.decoding.rule import Rule
-from seq2see.decoding.search import greedy
 from seq2see.errors import FolderError
-from seq2see.interchange.imported import NEVER
-from seq2see.model.transformer import Transformer
 from seq2see.storage.folder import Tokenizers
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from seq2see.model.transformer import Transformer
 
 TOLERANCE = 1e-4  # of a logit, as a share of the largest
 
@@ -42,6 +40,8 @@ class Compared:
 
     def logits(self, ours: Tensor, theirs: Tensor) -> None:
         """Compare the logits of an answer, (T, V)."""
+        from seq2see.interchange.imported import NEVER
+
         largest = ours.masked_fill(ours <= NEVER, 0.0).abs().max()
         difference = float((ours - theirs).abs().max() / largest)
         self.largest = max(self.largest, difference) if difference == difference else float("inf")
@@ -75,6 +75,12 @@ def compared(
 
     ``logits_of`` runs the exported model on the tokens before each token of the answers, and returns (B, T, V).
     """
+    import torch
+
+    from seq2see.decoding.readers import padded
+    from seq2see.decoding.rule import Rule
+    from seq2see.decoding.search import greedy
+
     limit = min(longest, model.config.max_length - 1)
     rules = rules.but(beam=1, length_ratio=0.0, length_offset=limit)
     ours = greedy(model, sources, special, rules)

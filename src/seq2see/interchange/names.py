@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import NamedTuple
-
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING, NamedTuple
 
 from seq2see.config import ModelConfig
 from seq2see.errors import FolderError, shown
-from seq2see.interchange.imported import Renamed
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from seq2see.interchange.imported import Renamed
 
 
 class Part(NamedTuple):
@@ -80,6 +81,10 @@ def renamed(
     ``tables`` names the two embeddings and the output projection, and ``bias`` is that of the logits. The first
     ``skipped`` rows of learned positions belong to no position.
     """
+    import torch
+
+    from seq2see.interchange.imported import Renamed
+
     found: dict[str, Callable[[], Tensor]] = {}
     used = {*tables, *TABLES}
 

@@ -7,10 +7,9 @@ import tempfile
 import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from importlib.util import find_spec
 from pathlib import Path
 
-from seq2see.errors import FolderError, UserError, shown
+from seq2see.errors import FolderError, UserError, installed, shown
 from seq2see.files import given_file
 from seq2see.interchange.huggingface import read_huggingface
 from seq2see.interchange.huggingface_text import Languages
@@ -96,8 +95,7 @@ def read(path: Path, languages: Languages = (None, None)) -> Imported:
 
 def push(path: Path, name: str, private: bool = False) -> str:
     """Upload a folder to the Hugging Face Hub, and return its address there."""
-    if find_spec("huggingface_hub") is None:
-        raise UserError("The package huggingface_hub is not installed: pip install 'seq2see[hub]'.")
+    installed("huggingface_hub", "An upload")
     import httpx
     from huggingface_hub import HfApi
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalTokenNotFoundError
@@ -113,8 +111,7 @@ def push(path: Path, name: str, private: bool = False) -> str:
 
 def download(name: str, place: Path) -> Path:
     """Download the data of a model of the Hugging Face Hub, without its code."""
-    if find_spec("huggingface_hub") is None:
-        raise UserError("The package huggingface_hub is not installed: pip install 'seq2see[hub]'.")
+    installed("huggingface_hub", "A download")
     import httpx
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError

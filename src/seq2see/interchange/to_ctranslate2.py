@@ -1,32 +1,40 @@
-"""Exports a model folder to CTranslate2. Each token is compared with our own model before the export is kept."""
+"""Exports a model folder to CTranslate2. Each token is compared with our own model before the export is kept.
+
+Without PyTorch, an export is made from the numbers in the folder alone. There is nothing to compare it with then, but the
+same function has written it.
+"""
 
 from __future__ import annotations
 
 import json
 import shutil
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import ctranslate2
 import numpy as np
 from ctranslate2.specs import TransformerSpec, common_spec, transformer_spec
-from torch import Tensor, nn
+from safetensors import safe_open
 
 from seq2see.config import DecodingConfig, ModelConfig
 from seq2see.decoding.ctranslate2_engine import CTranslate2Engine
 from seq2see.decoding.engines import FORMAT, NOTE, WITHOUT, digest_of, sizes_of
 from seq2see.decoding.hypothesis import PAPER, Hypothesis, Special
-from seq2see.decoding.search import greedy
 from seq2see.errors import EightBitsError, FolderError, UserError
-from seq2see.files import remove_leftovers, send_to_disk, synchronise, temporary_prefix
+from seq2see.files import STEP, remove_leftovers, send_to_disk, synchronise, temporary_prefix
 from seq2see.interchange.checks import made_up
 from seq2see.interchange.names import layers_of, parts_of
-from seq2see.model.positions import Embedding
-from seq2see.model.transformer import Transformer
-from seq2see.storage.folder import Tokenizers
+from seq2see.storage.folder import Tokenizers, is_step, weights_head, weights_path
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from seq2see.model.transformer import Transformer
+
+Numbers = Mapping[str, np.ndarray]  # the weights by their names in the model, and the positions
 
 QUANTIZATIONS = ("float32", "int8")
 TOLERANCE = 1e-3  # of a log-probability in fp32
@@ -62,9 +70,37 @@ class Parity:
 # --- the specification -------------------------------------------------------------------------------------------
 
 
-def specification(model: Transformer, tokenizers: Tokenizers) -> TransformerSpec:
+def numbers_of(model: nn.Module) -> Numbers:
+    """Return the numbers of a network, computed positions included."""
+    tensors = {**model.state_dict(), **dict(model.named_buffers())}
+    return {name: tensor.detach().cpu().float().numpy() for name, tensor in tensors.items()}
+
+
+def numbers_in(path: Path, config: ModelConfig) -> Numbers:
+    """Return the same numbers from a model folder, without PyTorch."""
+    file = weights_path(path)
+    head = weights_head(file)
+    if any(kind == "BF16" for kind, _ in head.values()) or config.positions not in ("paper", "learned", "rotary"):
+        raise ImportError("PyTorch is needed to read these weights.")
+    found: dict[str, np.ndarray] = {}
+    with safe_open(file, "np") as stored:
+        for name in filter(lambda name: not is_step(name), head):
+            rounded = head[name][0] == "I8"
+            numbers = stored.get_tensor(name).astype(np.float32)
+            found[name] = numbers * stored.get_tensor(name + STEP) if rounded else numbers
+    if config.share_embeddings:
+        found["decoder.embedding.table.weight"] = found["encoder.embedding.table.weight"]
+    if config.share_output:
+        found["output.weight"] = found["decoder.embedding.table.weight"]
+    if config.positions == "paper":  # section 3.5
+        angles = np.arange(config.max_length)[:, None] / 10000 ** (np.arange(0, config.d_model, 2) / config.d_model)
+        table = np.stack([np.sin(angles), np.cos(angles)], -1).reshape(len(angles), -1).astype(np.float32)
+        found |= {f"{half}.embedding.positions": table for half in ("encoder", "decoder")}
+    return found
+
+
+def specification(numbers: Numbers, config: ModelConfig, tokenizers: Tokenizers) -> TransformerSpec:
     """Describe a model to CTranslate2, weights included."""
-    config = model.config
     _expressible(config)
     shape: dict[str, Any] = {
         "num_heads": config.heads,
@@ -78,24 +114,25 @@ def specification(model: Transformer, tokenizers: Tokenizers) -> TransformerSpec
         transformer_spec.TransformerEncoderSpec(config.encoder_layers, **shape),
         transformer_spec.TransformerDecoderSpec(config.decoder_layers, **shape),
     )
-    for half, ours in ((spec.encoder, model.encoder), (spec.decoder, model.decoder)):
-        half.scale_embeddings = config.scale_embeddings
-        if config.embedding_norm:
-            _norm(half.layernorm_embedding, ours.embedding.norm)  # type: ignore[arg-type]
     if config.positions == "rotary":
         del spec.encoder.position_encodings  # the decoder has none then
-    _embedding(spec.encoder.embeddings[0], spec.encoder, model.encoder.embedding)
-    _embedding(spec.decoder.embeddings, spec.decoder, model.decoder.embedding)
-    joined: dict[str, list[Any]] = {}
+    halves = ("encoder", spec.encoder, spec.encoder.embeddings[0]), ("decoder", spec.decoder, spec.decoder.embeddings)
+    for ours, half, embedding in halves:
+        half.scale_embeddings = config.scale_embeddings  # by √d_model there as here
+        embedding.weight = numbers[f"{ours}.embedding.table.weight"].copy()  # quantization writes into what it is given
+        if hasattr(half, "position_encodings"):
+            half.position_encodings.encodings = numbers[f"{ours}.embedding.positions"].copy()
+        if config.embedding_norm:
+            _norm(half.layernorm_embedding, numbers, f"{ours}.embedding.norm")
+        if config.norm == "pre":
+            _norm(half.layer_norm, numbers, f"{ours}.norm")
+    joined: dict[str, list[str]] = {}
     for name, number, part in parts_of(layers_of(config)):
-        module = model.get_submodule(f"{name}.layers.{number}.{part.ours}")
-        joined.setdefault(f"{name}/layer_{number}/{part.ctranslate2}", []).append(module)
-    for place, modules in joined.items():
-        (_norm if place.endswith("norm") else _linear)(_at(spec, place), *modules)
-    if config.norm == "pre":
-        _norm(spec.encoder.layer_norm, model.encoder.norm)
-        _norm(spec.decoder.layer_norm, model.decoder.norm)
-    _linear(spec.decoder.projection, model.output)
+        place = f"{name}/layer_{number}/{part.ctranslate2}"
+        joined.setdefault(place, []).append(f"{name}.layers.{number}.{part.ours}")
+    for place, names in joined.items():
+        (_norm if place.endswith("norm") else _linear)(_at(spec, place), numbers, *names)
+    _linear(spec.decoder.projection, numbers, "output")
     spec.register_source_vocabulary(tokenizers.source.vocabulary())
     spec.register_target_vocabulary(tokenizers.target.vocabulary())
     for key, value in settings_of(tokenizers).items():
@@ -130,30 +167,15 @@ def _expressible(config: ModelConfig) -> None:
         )
 
 
-def _numbers(x: Tensor) -> np.ndarray:
-    return x.detach().cpu().float().numpy().copy()  # quantization writes into what it is given
-
-
-def _linear(spec: common_spec.LinearSpec, *modules: nn.Linear) -> None:
+def _linear(spec: common_spec.LinearSpec, numbers: Numbers, *names: str) -> None:
     """Set one matrix from one or several: CTranslate2 joins the matrices that have a common input."""
-    spec.weight = np.concatenate([_numbers(module.weight) for module in modules])
-    if modules[0].bias is not None:
-        spec.bias = np.concatenate([_numbers(module.bias) for module in modules])
+    spec.weight = np.concatenate([numbers[f"{name}.weight"] for name in names])
+    if f"{names[0]}.bias" in numbers:
+        spec.bias = np.concatenate([numbers[f"{name}.bias"] for name in names])
 
 
-def _norm(spec: common_spec.LayerNormSpec, module: nn.Module) -> None:
-    assert isinstance(module, nn.LayerNorm)
-    spec.gamma, spec.beta = _numbers(module.weight), _numbers(module.bias)
-
-
-def _embedding(
-    spec: common_spec.EmbeddingsSpec,
-    half: transformer_spec.TransformerEncoderSpec | transformer_spec.TransformerDecoderSpec,
-    module: Embedding,
-) -> None:
-    spec.weight = _numbers(module.table.weight)  # scaled by √d_model there as here
-    if hasattr(half, "position_encodings"):
-        half.position_encodings.encodings = _numbers(module.positions)
+def _norm(spec: common_spec.LayerNormSpec, numbers: Numbers, name: str) -> None:
+    spec.gamma, spec.beta = numbers[f"{name}.weight"], numbers[f"{name}.bias"]
 
 
 def _at(spec: Any, place: str) -> Any:
@@ -169,21 +191,23 @@ def _at(spec: Any, place: str) -> Any:
 
 def export(
     path: Path,
-    model: Transformer,
+    model: Transformer | ModelConfig,
     tokenizers: Tokenizers,
     quantization: str = "float32",
     inputs: Sequence[str] = (),
     rules: DecodingConfig = PAPER,
     place: Path | None = None,
     count: int = INPUTS,
-) -> Parity:
+) -> Parity | None:
     """Write ``ctranslate2/`` into a model folder, or into another ``place``, whole and checked, or not at all.
 
-    It is checked on ``inputs``, or else on ``count`` random ones.
+    It is checked on ``inputs``, or else on ``count`` random ones. Without PyTorch there is only the ``ModelConfig``: then
+    eight bits are compared with float32, and float32 with nothing.
     """
     if quantization not in QUANTIZATIONS:
         raise UserError(f"Quantization {quantization!r} is not one of {', '.join(QUANTIZATIONS)}.")
-    sources = tokenizers.source.encode_batch(inputs) if inputs else made_up(model.config, tokenizers, count)
+    config, network = (model, None) if isinstance(model, ModelConfig) else (model.config, model)
+    sources = tokenizers.source.encode_batch(inputs) if inputs else made_up(config, tokenizers, count)
     place = place or path
     try:
         place.mkdir(parents=True, exist_ok=True)
@@ -194,21 +218,28 @@ def export(
     try:
         rules = rules.but(beam=1, **WITHOUT)  # a model with such rules is answered by torch
         rules = rules if rules.no_repeat != 1 else rules.but(no_repeat=0)
-        ours = greedy(model, sources, Special.of(tokenizers), rules)
-        parity = _write(temporary / "float32", model, tokenizers, "float32", sources, ours, rules)
+        exact, parity = _write(temporary / "float32", path, network, config, tokenizers), None
+        if network is not None:
+            from seq2see.decoding.search import greedy
+
+            ours = greedy(network, sources, Special.of(tokenizers), rules)
+            parity = _compare(exact, ours, sources, rules, exact=True)
+        else:
+            ours = [one for [one] in exact.search(sources, rules)]
         if quantization != "float32":
             # The layout was checked in float32, so that any difference is due to rounding.
-            parity = _write(temporary / quantization, model, tokenizers, quantization, sources, ours, rules)
+            rounded = _write(temporary / quantization, path, network, config, tokenizers, quantization)
+            parity = _compare(rounded, ours, sources, rules, exact=False)
             if parity.largest_difference > WRONG:
                 raise EightBitsError(
                     f"In eight bits this model answers wrongly on this CPU: a log-probability moves by "
                     f"{parity.largest_difference:.0f} (at most {WRONG:.0f} was expected). Use float32."
                 )
         note = {
-            "model": digest_of(path, model.config),
+            "model": digest_of(path, config),
             "sizes": sizes_of(temporary / quantization),
             "quantization": quantization,
-            "parity": str(parity),
+            "parity": str(parity or "not compared, without PyTorch"),
             "written_by": f"ctranslate2 {ctranslate2.__version__}",
         }
         (temporary / quantization / NOTE).write_text(json.dumps(note, indent=2) + "\n", encoding="utf-8")
@@ -223,27 +254,22 @@ def export(
 
 
 def _write(
-    path: Path,
-    model: Transformer,
+    place: Path,
+    folder: Path,
+    network: Transformer | None,
+    config: ModelConfig,
     tokenizers: Tokenizers,
-    quantization: str,
-    sources: list[list[int]],
-    ours: list[Hypothesis],
-    rules: DecodingConfig,
-) -> Parity:
-    spec = specification(model, tokenizers)
+    quantization: str = "float32",
+) -> CTranslate2Engine:
+    """Write an export, and return the engine that reads it."""
+    numbers = numbers_in(folder, config) if network is None else numbers_of(network)
+    spec = specification(numbers, config, tokenizers)
     spec.validate()
     spec.optimize(quantization)
-    path.mkdir()
-    spec.save(str(path))
-    engine = CTranslate2Engine(
-        path,
-        (tokenizers.source.vocabulary(), tokenizers.target.vocabulary()),
-        Special.of(tokenizers),
-        model.config,
-        compute_type=quantization,
-    )
-    return _compare(engine, ours, sources, rules, exact=quantization == "float32")
+    place.mkdir()
+    spec.save(str(place))
+    vocabularies = tokenizers.source.vocabulary(), tokenizers.target.vocabulary()
+    return CTranslate2Engine(place, vocabularies, Special.of(tokenizers), config, compute_type=quantization)
 
 
 def _compare(

@@ -14,8 +14,7 @@ from seq2see.answering.answer import Answer
 from seq2see.config import Config, ModelConfig
 from seq2see.errors import UserError
 from seq2see.files import digest, parsed, read_text
-from seq2see.inspection.lens import logit_lens
-from seq2see.inspection.trace import Trace
+from seq2see.inspection.trace import Trace, logit_lens
 from seq2see.page.figure import code
 from seq2see.page.tree import beam_nodes
 from seq2see.page.wire import SMALL, packed

@@ -21,7 +21,6 @@ from seq2see.serve.batching import Limits
 from seq2see.serve.guard import Guard, Metrics
 from seq2see.serve.server import Server, address_of, configured, hosts_of, listen
 from seq2see.storage import folder
-from seq2see.training.checkpoint import LOG
 
 HERE = "127.0.0.1"
 LOOKED = 6.0  # seconds after its last request in which a page counts as open
@@ -50,14 +49,14 @@ class RunFolder:
             "steps": config.training.steps,
             "evaluate_every": config.training.evaluate_every,
             "finished": finished,
-            "quiet": time.time() - max(path.stat().st_mtime for path in (self.path, self.path / LOG)),
+            "quiet": time.time() - max(path.stat().st_mtime for path in (self.path, self.path / folder.LOG)),
             "first": first,
             # A loss may be NaN or infinite, which JSON cannot express: it becomes null.
             "lines": [_record(line) for line in lines[first:]],
         }
 
     def _lines(self) -> list[str]:
-        log = self.path / LOG
+        log = self.path / folder.LOG
         text = read_text(log, folder.LARGEST_LOG) if log.exists() else ""
         return [line for line in text.split("\n")[:-1] if line]  # a line without an end is still being written
 
@@ -73,9 +72,9 @@ def _record(line: str) -> dict[str, Any]:
 def find_run(name: Path) -> Path:
     """Find the folder of a training, running or finished. A shipped model is found by its name."""
     path = folder.find(name)
-    if not (path / LOG).is_file():
-        raise FolderError(f"{name} has no {LOG}, so there is no training to show.")
-    plain_file(path / LOG, folder.LARGEST_LOG)
+    if not (path / folder.LOG).is_file():
+        raise FolderError(f"{name} has no {folder.LOG}, so there is no training to show.")
+    plain_file(path / folder.LOG, folder.LARGEST_LOG)
     return path
 
 

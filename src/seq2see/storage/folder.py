@@ -20,6 +20,7 @@ CONFIG, WEIGHTS, CARD = "config.toml", "model.safetensors", "card.md"
 TOKENIZER, SOURCE_TOKENIZER, TARGET_TOKENIZER = ("tokenizer.json", "source-tokenizer.json", "target-tokenizer.json")
 TOKENIZER_FILES = {TOKENIZER, SOURCE_TOKENIZER, TARGET_TOKENIZER}
 CONFIDENCE, PICTURE = "confidence.json", "reliability.png"
+LOG, CURVES = "log.jsonl", "curves.png"  # the table of the training, and its picture
 TRAINED = "training.json"
 CHECKSUMS = "SHA256SUMS"  # in the form of sha256sum
 EXPORT = "ctranslate2"  # the folder of an exported engine
@@ -280,7 +281,7 @@ def write(
     else:
         with replacing(path) as new:
             fill(new)
-            left = {CONFIG, WEIGHTS, CARD, EXPORT, CONFIDENCE, PICTURE, CHECKSUMS, TRAINED, *TOKENIZER_FILES}
+            left = {CONFIG, WEIGHTS, CARD, EXPORT, CONFIDENCE, PICTURE, CURVES, CHECKSUMS, TRAINED, *TOKENIZER_FILES}
             carry_over(path, new, left)
 
 

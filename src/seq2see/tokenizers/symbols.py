@@ -1,4 +1,4 @@
-"""How texts are folded, and texts of symbols: rows of phones or tags, and words that end with features, `walk <V> <PST>`."""
+"""How texts are folded, and texts of symbols: rows of phones or tags, words that end with features, `walk <V> <PST>`."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ from seq2see.errors import FolderError, UserError
 from seq2see.files import plain_file, write_atomically
 from seq2see.storage import folder
 
-CHECKPOINTS, LOG, SHARDS = "checkpoints", "log.jsonl", ".shards"
+CHECKPOINTS, SHARDS = "checkpoints", ".shards"
 SHARING = ("accumulate",)  # settings that may change with the number of processes
 MODEL, RUN = "model/", "run/"  # prefixes of the names of the weights, and of everything else
 
@@ -207,7 +207,7 @@ def tidy(out: Path) -> None:
 
 def keep_log(out: Path, step: int) -> None:
     """Drop the lines of the log after a step, and those that cannot be read."""
-    log = out / LOG
+    log = out / folder.LOG
     if log.exists():
         plain_file(log, folder.LARGEST_LOG)
     text = log.read_text(encoding="utf-8", errors="replace") if log.exists() else ""

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from seq2see.config import TrainingConfig
-from seq2see.errors import UserError
+from seq2see.errors import UserError, installed
 from seq2see.seq2seq import Seq2Seq, load
 
 if TYPE_CHECKING:
@@ -209,6 +209,7 @@ def fit(
     An exception in ``on_step`` is raised, with the model so far as its attribute ``model``. Both leave a checkpoint in
     ``out``.
     """
+    installed("torch", "Training")
     from seq2see.data.recipe import rules_in, seconds_in
     from seq2see.training.journey import carry_out
     from seq2see.training.options import TrainOptions, sources_of

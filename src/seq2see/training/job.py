@@ -21,6 +21,7 @@ from seq2see.evaluation import calibrate
 from seq2see.evaluation.confidence import FEWEST, GOOD_CHRF, Confidence
 from seq2see.evaluation.evaluate import Evaluation, evaluate
 from seq2see.evaluation.familiar import Familiar
+from seq2see.inspection.notebook import History
 from seq2see.kernels.ensemble import Ensemble
 from seq2see.seq2seq import Seq2Seq
 from seq2see.storage import folder
@@ -191,10 +192,15 @@ class TrainingJob:
         if self.options.out is None or self.result is None:
             return
         self.trainer.write(card, self.result.confidence)
-        if self.result.confidence is not None and find_spec("matplotlib") is not None:
-            from seq2see.inspection.reliability import reliability_png  # slow to import
+        if find_spec("matplotlib") is None:
+            return
+        from seq2see.inspection.plots import plot_reliability, plot_training  # slow to import
+        from seq2see.inspection.style import png
 
-            folder.write_atomically(self.options.out / folder.PICTURE, reliability_png(self.result.confidence))
+        if self.result.confidence is not None:
+            folder.write_atomically(self.options.out / folder.PICTURE, png(plot_reliability(self.result.confidence)))
+        if history := History.read(self.options.out):
+            folder.write_atomically(self.options.out / folder.CURVES, png(plot_training(history)))
 
 
 class Display(Protocol):

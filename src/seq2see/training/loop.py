@@ -27,7 +27,7 @@ from seq2see.errors import UserError
 from seq2see.evaluation.confidence import Confidence
 from seq2see.evaluation.evaluate import Evaluation, Pair, evaluate, is_clearly_better
 from seq2see.files import LOCK, Lock, remove_leftovers
-from seq2see.inspection.sharpness import Sharpness, sharpness
+from seq2see.inspection.alignment import Sharpness, sharpness
 from seq2see.kernels.registry import network_of
 from seq2see.machine import free_cores
 from seq2see.model.transformer import Transformer
@@ -37,7 +37,6 @@ from seq2see.storage.weights import placed, put_weights, weights_bytes, weights_
 from seq2see.training import checkpoint, distributed
 from seq2see.training.checkpoint import (
     CHECKPOINTS,
-    LOG,
     Checkpoint,
     Checkpoints,
     check_out,
@@ -301,7 +300,7 @@ class Trainer:
         if self.course.why != before.why and distributed.first():
             self.say(self.course.told(self.step, len(self.validation)))
         if self.out is not None and line is not None:
-            with (self.out / LOG).open("a", encoding="utf-8") as log:
+            with (self.out / folder.LOG).open("a", encoding="utf-8") as log:
                 log.write(json.dumps(asdict(line)) + "\n")
         return line
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from math import sqrt
 from typing import TYPE_CHECKING
 
@@ -12,6 +13,7 @@ from seq2see.evaluation import calibrate
 from seq2see.evaluation.confidence import FEWEST
 from seq2see.evaluation.evaluate import Evaluation
 from seq2see.kernels.ensemble import Ensemble
+from seq2see.storage.folder import CURVES
 from seq2see.training.schedule import is_watched
 
 if TYPE_CHECKING:
@@ -159,6 +161,8 @@ def card(job: TrainingJob, command: str) -> str:
         f"    {command}",
         "",
     ]
+    if trainer.out is not None and job.result is not None and find_spec("matplotlib") is not None:
+        lines += [f"![The course of the training: losses and the share of right answers]({CURVES})", ""]
     if setup.recipe is not None:
         lines += [
             f"Data: {setup.name}, {setup.counts}, {setup.origin(job.options.seed)}; tokenizer "
