@@ -10,8 +10,7 @@ import torch
 
 from conftest import small_model
 from seq2see.config import Config, TrainingConfig
-from seq2see.data.batching import Batch, Batches, Ragged
-from seq2see.data.packing import PackedBatch, PackedBatches
+from seq2see.data.batching import Batch, Batches, PackedBatch, PackedBatches, Ragged
 from seq2see.data.places import with_copies, with_places
 from seq2see.data.variation import chained, invented, made_up, varied
 from seq2see.model.transformer import Transformer

@@ -57,11 +57,8 @@ def setting(path: Path, text: str) -> None:
     [
         ("d_ff = 1000000000", "between 1 and 1,048,576"),
         ("d_ff = 1000000", "describes a model of .* parameters, its model.safetensors holds 18,692"),
-        ("encoder_layers = 1000000", "between 1 and 1,024"),
         ("max_length = 1000000000", "between 2 and 1,048,576"),
-        ("heads = 1000000", "between 1 and 4,096"),
         (f"d_ff = {'9' * 5000}", "not valid TOML"),
-        (f"d_ff = {'9' * 4000}", "4,000 characters"),
         (f"{'a.' * 20_000}a = 1", "a line of more than 8,000 characters"),
         ('"\\u001b]0;owned\\u0007" = 1', r"no setting model\.\\x1b\]0;owned"),
     ],
@@ -164,7 +161,6 @@ def grown(count: int, length: int) -> dict[str, Any]:
         (lambda f: f["model"].update(type=["WordLevel"]), "has the wrong type"),
         (lambda f: f.update(padding={"strategy": {"Fixed": 10**9}}), "padded to more than 65,536"),
         (lambda f: f["model"]["vocab"].update({"5": 2**31}), "each once"),
-        (lambda f: f["post_processor"].update(special_tokens={}), "does not define"),
         (lambda f: f["post_processor"]["special_tokens"]["<sos>"].update(ids=[10**6]), "beyond its vocabulary"),
         (
             lambda f: f.update(normalizer={"type": "Precompiled", "precompiled_charsmap": "/////w=="}),

@@ -119,7 +119,7 @@ def train(
     [dim]seq2see train dates --out small-years --years 1000-2025 --count 10000 --set model.norm=pre[/dim]
     """
     from seq2see.config import parse_overrides
-    from seq2see.data.columns import checked
+    from seq2see.data.formats import checked
     from seq2see.data.pairs import paths_of
     from seq2see.data.recipe import rules_in, seconds_in
     from seq2see.storage import folder
