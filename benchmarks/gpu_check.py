@@ -35,8 +35,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "src"))
 from benchmarks import figures
 from seq2see import fit
 from seq2see.config import ModelConfig, TrainingConfig
-from seq2see.data.batching import Batches, Ragged
-from seq2see.data.packing import PackedBatches, spans_of
+from seq2see.data.batching import Batches, PackedBatches, Ragged, spans_of
 from seq2see.decoding.graphs import GraphDecoder, GraphSearch
 from seq2see.decoding.hypothesis import PAPER, Special, with_beam
 from seq2see.decoding.search import LOGITS_PART, _by_parts, beam_search, greedy

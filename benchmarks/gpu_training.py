@@ -24,8 +24,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "src"))
 
 from benchmarks import figures
 from seq2see.config import PRESETS, ModelConfig, TrainingConfig
-from seq2see.data.batching import Batches, Ragged
-from seq2see.data.packing import PackedBatches
+from seq2see.data.batching import Batches, PackedBatches, Ragged
 from seq2see.kernels.registry import network_of
 from seq2see.training import learner
 from seq2see.training.learner import Learner

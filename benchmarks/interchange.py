@@ -19,10 +19,10 @@ import torch
 
 from benchmarks import measure
 from seq2see import machine
-from seq2see.decoding.cpu import threads_of
 from seq2see.decoding.hypothesis import Special
 from seq2see.decoding.readers import padded
 from seq2see.decoding.search import beam_search, greedy
+from seq2see.decoding.torch_engine import threads_of
 from seq2see.errors import UserError
 from seq2see.interchange.huggingface import model_of
 from seq2see.model.transformer import Transformer

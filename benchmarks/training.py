@@ -20,7 +20,7 @@ from seq2see import machine
 from seq2see.config import ModelConfig, TrainingConfig, preset
 from seq2see.data.batching import Batch
 from seq2see.data.recipe import fast_on
-from seq2see.decoding.cpu import threads_of
+from seq2see.decoding.torch_engine import threads_of
 from seq2see.kernels.registry import network_of
 from seq2see.storage import folder
 from seq2see.tasks.dates import splits

@@ -58,9 +58,8 @@ FOLDERS = sorted({str(path.parent.relative_to(SOURCE)) for path in SOURCE.rglob(
 #: What only torchrun runs, where a start takes seconds (tests/test_distributed.py tests it). And how a picture looks,
 #: which people judge: colours, and the places of the boxes and lines of Figure 1.
 LEFT_OUT = (
-    "kernels/scan.py", "kernels/packed.py", "kernels/loss.py", "kernels/step_kernels.py",
-    "kernels/choose_kernels.py", "kernels/add_norm.py", "kernels/relu_gradient.py", "kernels/operators.py",
-    "kernels/bodies.py span_attention", "kernels/bodies.py normed_sum",
+    "kernels/training_kernels.py", "kernels/step_kernels.py",
+    "kernels/choose_kernels.py", "kernels/operators.py",
     "decoding/graphs.py Captured", "training/learner.py Learner._learn_by_graph",
     "training/distributed.py",
     "inspection/architecture.py",

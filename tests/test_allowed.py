@@ -301,14 +301,14 @@ def matched(machine: patterns.Machine, text: str) -> bool:
     return state in machine.finals
 
 
-def random_pattern(draw: random.Random, depth: int = 3, ahead: bool = False) -> str:
+def random_pattern(draw: random.Random, depth: int = 3) -> str:
     def inner() -> str:
-        return random_pattern(draw, depth - 1, ahead)
+        return random_pattern(draw, depth - 1)
 
     leaf = draw.choice(["a", "b", "c", ".", "[ab]", "[^a]", r"\w", r"\W", r"\s", "", "[a-c]", r"\d", "(?i:A)", "é"])
     if depth == 0:
         return leaf
-    kind = draw.randrange(8)
+    kind = draw.randrange(7)
     if kind < 2:
         return inner() + inner()
     if kind == 2:
@@ -316,9 +316,7 @@ def random_pattern(draw: random.Random, depth: int = 3, ahead: bool = False) -> 
     if kind == 3:
         most = draw.choice(["*", "+", "?", "{2}", "{1,2}", "{2,}", "{0,3}?", "*?"])
         return f"(?:{inner()}){most}"
-    if kind == 4 and not ahead:
-        return f"(?{draw.choice('=!')}{random_pattern(draw, depth - 1, True)}{draw.choice(['', '', '$'])}){inner()}"
-    if kind == 5:
+    if kind == 4:
         return f"(?s:{inner()})"
     return leaf
 
@@ -337,7 +335,7 @@ def test_a_pattern_means_what_it_means_to_python(seed: int) -> None:
 #: Patterns of few characters that would need very many states, or very long to find them.
 HOSTILE = [
     "((((a{1,50}){1,50}){1,50}){1,50})", ".*a.{16}", "a{100000}", "(a?){0,5000}", "(.{0,90}){0,90}",
-    "(?:(?=.*a.{16}).)*b", "((a*)*)*b{9999}c{9999}",
+    "((a*)*)*b{9999}c{9999}",
 ]  # fmt: skip
 
 
@@ -372,7 +370,7 @@ def test_the_tokens_of_a_pattern_are_limited(monkeypatch: pytest.MonkeyPatch) ->
 @pytest.mark.parametrize(
     "pattern",
     [
-        "(a)b\\1", "(?<=a)b", "\\ba", "a^b", "(?m)^a$", "(?(1)a|b)", "(?=a(?=b))c", "a++", "(?>a)b",
+        "(a)b\\1", "(?<=a)b", "\\ba", "a^b", "(?m)^a$", "(?(1)a|b)", "(?=a)b", "(?!a)b", "a++", "(?>a)b",
         "(" * 495 + ")" * 495, "(a", "a" * 1001,
     ],
 )  # fmt: skip
@@ -391,25 +389,3 @@ def test_a_character_that_no_token_writes_is_written_in_bytes_if_it_is_named() -
     for pattern, text in (("é+", "éé"), ("[à-ü]", "ü"), ("(?i:É)", "é"), ("a€?", "a€")):
         assert runs(allowed.matching(pattern, BPE), BPE.encode(text)[1:]), pattern
     assert not runs(allowed.matching("a.", BPE), BPE.encode("a€")[1:])
-
-
-@pytest.mark.parametrize("near", [True, False])
-@pytest.mark.parametrize("wide", [0, 1, 2, 3, 4])
-def test_rows_and_lists_of_tokens_say_the_same_of_every_state(
-    wide: int, near: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """``wide`` listed tokens are the most of a state without a row: some states have one, or all, or none."""
-    torch.manual_seed(3)
-    for automaton, _ in CASES.values():
-        by_rows = rule.Gate(automaton, TOKENIZER.size, torch.device("cpu"), near)
-        with monkeypatch.context() as patched:
-            patched.setattr(rule, "DENSE", 0)
-            patched.setattr(rule, "WIDE", wide)
-            gate = rule.Gate(automaton, TOKENIZER.size, torch.device("cpu"), near)
-        states = torch.arange(1, len(automaton.count))
-        state, token = torch.cartesian_prod(states, torch.arange(TOKENIZER.size)).unbind(1)
-        assert torch.equal(gate.after(state, token), by_rows.after(state, token))
-        logits = torch.randn(len(states), TOKENIZER.size)
-        for left in range(1, 6):
-            enough = torch.full_like(states, left)
-            assert torch.equal(gate.masked(logits, states, enough), by_rows.masked(logits, states, enough))

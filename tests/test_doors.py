@@ -43,13 +43,14 @@ NAMED = {
         page.web.program tasks.human_dates._months""",
     "what this process has just written": """cli.lines.Unfinished._read
         cli.lines.Unfinished.__enter__ files.synchronise
-        interchange.to_huggingface._logits_of interchange.to_onnx.OnnxModel.__init__""",
-    "what a caller has taken through a gate": """files.digest interchange.legacy.marian.Arrays.array data.shards._opened
+        interchange.to_huggingface._logits_of interchange.to_onnx.OnnxModel.__init__ sklearn.TextToText.__getstate__
+        sklearn.TextToText.__setstate__""",
+    "what a caller has taken through a gate": """files.digest interchange.legacy.marian.Arrays.array
         decoding.ctranslate2_engine.CTranslate2Engine._translator cli.lines.count_lines""",
     "the system": """cli.__init__._open_closed cli.__init__._run cli.output.hang_up machine._others machine.processor
         files.Lock.__init__""",
     "inputs of predict, read line by line, may come from a pipe": "cli.lines._opened",
-    "the datasets library reads its own folders": "data.hub._opened",
+    "the datasets library reads its own folders": "data.pairs._loaded",
     "a student's own files, which run as he wrote them": """learn.folder._kept learn.folder.function_of
         learn.folder.review""",
     "in a process with limits, after data.tables.read": """data.tables._check_archive data.tables._parquet

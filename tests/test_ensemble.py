@@ -17,8 +17,7 @@ import seq2see
 from conftest import several_models, small_model
 from seq2see.cli import app
 from seq2see.config import TrainingConfig
-from seq2see.data.batching import Batch, Batches, Ragged
-from seq2see.data.packing import PackedBatches
+from seq2see.data.batching import Batch, Batches, PackedBatches, Ragged
 from seq2see.decoding.both_ways import PROPOSED, engine_of, log_probabilities, turned
 from seq2see.decoding.hypothesis import PAPER, Special
 from seq2see.decoding.search import beam_search, greedy

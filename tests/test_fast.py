@@ -6,10 +6,9 @@ import itertools
 import re
 import subprocess
 import sys
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -18,13 +17,13 @@ from torch import Tensor, nn
 
 from conftest import small_model
 from seq2see.config import ModelConfig, TrainingConfig
-from seq2see.data.packing import spans_of
-from seq2see.decoding.graphs import prepare
+from seq2see.data.batching import spans_of
 from seq2see.kernels import layers, operators
 from seq2see.kernels.layers import FastAddNorm, SideBySide, products
 from seq2see.kernels.shared import PackedMask
+from seq2see.kernels.step import prepare
 from seq2see.model.attention import written_attention
-from seq2see.model.masks import EVERYTHING, Mask
+from seq2see.model.masks import Mask
 from seq2see.training.learner import compiling_pays
 
 SIZES = [(1, 1, 4, 4), (1, 8, 2, 3), (4, 3, 5, 7), (70, 2, 4, 4)]  # B, H, d_k, d_v
@@ -203,61 +202,3 @@ def test_a_step_is_compiled_if_the_training_is_long(width: int, settings: dict[s
     """The base model has 63 million parameters, and compiling takes as long as it saves in some two minutes."""
     config = ModelConfig.of(source_vocabulary=37_000, target_vocabulary=37_000, d_model=width, heads=8)
     assert compiling_pays(config, TrainingConfig.of(batch_tokens=40_960, **settings)) is pays
-
-
-def stubbed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Put modules without Triton in the place of those with kernels, and note what is called."""
-    called: list[str] = []
-
-    def note(name: str) -> Callable[..., None]:
-        return lambda *given: called.append(name)
-
-    def attend(q: Tensor, k: Tensor, v: Tensor, first: Tensor, end: Tensor) -> tuple[Tensor, Tensor]:
-        called.append("attend")
-        mask = PackedMask(sentences=(first, first), spans=None)
-        return written_attention(q, k, v, mask), torch.zeros(q.shape[1], len(q))
-
-    module = ModuleType("seq2see.kernels.training_kernels")
-    for name in ("to_queries", "to_keys", "losses", "loss_gradient", "masked", "normed", "norm_backward"):
-        setattr(module, name, note(name))
-    module.attend = attend  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, module.__name__, module)
-    monkeypatch.setattr(sys.modules["seq2see.kernels"], "training_kernels", module, raising=False)
-    return called
-
-
-@pytest.mark.parametrize(
-    ("settings", "built"),
-    [
-        ({"d_model": 64, "norm": "post"}, ["attend", "to_keys", "to_queries"]),
-        ({"d_model": 512, "norm": "pre"}, ["attend", "loss_gradient", "losses", "masked", "to_keys", "to_queries"]),
-        (
-            {"d_model": 512, "norm": "post", "activation": "gelu"},
-            ["attend", "loss_gradient", "losses", "norm_backward", "normed", "to_keys", "to_queries"],
-        ),
-    ],
-)
-def test_every_kernel_of_a_step_is_built_before_it(
-    settings: dict[str, Any], built: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    called = stubbed(monkeypatch)
-    config = ModelConfig.of(source_vocabulary=50, target_vocabulary=50, **settings)
-    for call in operators.calls_of(config, 0.1, 0, torch.float32, torch.device("cpu")):
-        call()
-    assert sorted(called) == built
-
-
-def test_attention_outside_of_compiled_code_imports_no_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is the same function: here the written equation stands for the kernel, and its gradient for theirs."""
-    called = stubbed(monkeypatch)
-    monkeypatch.setattr(
-        operators, "_gradients_packed", lambda *given: [torch.ones(shape) for shape in operators._pieces(*given[:3])]
-    )
-    q, k, v = (torch.randn(6, 2, 4, requires_grad=True) for _ in range(3))
-    of = torch.zeros(6, dtype=torch.long)
-    mask = PackedMask(sentences=(of, of), spans=spans_of(of, of, False))
-    z = operators.span_attention(q, k, v, mask)
-    z.sum().backward()
-    assert called == ["attend"]
-    torch.testing.assert_close(z, written_attention(q, k, v, EVERYTHING))
-    assert all(x.grad is not None and x.grad.eq(1).all() and x.grad.shape == x.shape for x in (q, k, v))

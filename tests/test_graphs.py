@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import gc
-from contextlib import nullcontext
 from dataclasses import replace
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -100,29 +98,6 @@ def test_what_goes_on_shares_shapes_with_longer_ones(monkeypatch: pytest.MonkeyP
     assert {width for sentences, width in shapes if sentences == 8} == {8, 16, 24}
     assert {width for sentences, width in shapes if sentences < 8} == {32}
     assert len({(width, length) for _, width, length, *_ in decoder.searches}) == 4
-
-
-def test_a_function_becomes_a_graph_at_its_second_use(monkeypatch: pytest.MonkeyPatch) -> None:
-    done: list[str] = []
-    stream = SimpleNamespace(wait_stream=lambda other: None)
-    graph = SimpleNamespace(
-        capture_begin=lambda **settings: done.append("begin"),
-        capture_end=lambda: done.append("end"),
-        replay=lambda: done.append("replay"),
-    )
-    for name, made in (("Stream", stream), ("current_stream", stream), ("CUDAGraph", graph)):
-        monkeypatch.setattr(torch.cuda, name, lambda made=made: made)
-    monkeypatch.setattr(torch.cuda, "graph_pool_handle", lambda: None)
-    monkeypatch.setattr(torch.cuda, "stream", lambda stream: nullcontext())
-    collecting: list[bool] = []
-    run = graphs.Captured()(lambda: (done.append("run"), collecting.append(gc.isenabled())))
-    gc.enable()
-    for expected in (["run"], ["run", "begin", "run", "end"], ["replay"], ["replay"]):
-        done.clear()
-        run()
-        assert done == expected
-    assert collecting == [True, True, False]  # a graph that is freed during a capture would spoil it
-    assert gc.isenabled()
 
 
 def test_no_thread_collects_before_the_last_pause_has_ended() -> None:

@@ -138,36 +138,6 @@ def test_a_search_that_has_no_room_is_halved(by_graphs: bool, beam: int, monkeyp
     assert engine.room < len(sources) * beam * max(map(len, sources))
 
 
-def test_the_room_counts_the_tokens_and_the_beams_and_each_answer_keeps_what_it_is_held_to() -> None:
-    class Held:
-        def __init__(self, rows: Sequence[object]) -> None:
-            self.rows = rows
-
-        def select(self, rows: Sequence[int]) -> Held:
-            return Held([self.rows[row] for row in rows])
-
-    engine, tried = TorchEngine(chatty_model(2), SPECIAL), list[int]()
-
-    def found(part: Sequence[Sequence[int]], held: Any) -> list[tuple[object, object]]:
-        tried.append(len(part))
-        if len(part) > 4:
-            raise torch.OutOfMemoryError
-        return list(zip(part, held.rows, strict=True))
-
-    def sizes(tokens: int, beam: int) -> list[int]:
-        del tried[:]
-        sources, held = [[row] * tokens for row in range(10)], Held(range(10))
-        answers = engine._in_room(found, sources, beam, held)  # type: ignore[arg-type]
-        assert answers == list(zip(sources, range(10), strict=True))
-        return tried
-
-    assert sizes(tokens=4, beam=3) == [10, 5, 3, 2, 5, 3, 2]
-    assert engine.room == 5 * 4 * 3 / 2
-    assert sizes(tokens=4, beam=3) == [2, 2, 2, 2, 2]
-    assert sizes(tokens=2, beam=5) == [3, 3, 3, 1]
-    assert sizes(tokens=20, beam=3) == [1] * 10
-
-
 def test_a_search_beside_another_has_graphs_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     """In a long piece of work two searches run at a time; a third waits for one of them."""
     engine = on_a_gpu(chatty_model(2), True, monkeypatch)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import lzma
-import re
-from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -12,7 +10,6 @@ import pytest
 
 from benchmarks import mixture
 from seq2see.data import pairs
-from seq2see.errors import UserError
 
 YEARS = (*mixture.NEWS, *mixture.VALIDATION.values(), "newstest2015")
 
@@ -70,59 +67,6 @@ def test_nothing_of_a_validation_or_test_set_is_learned(data: Path) -> None:
     assert made.counts["europarl7"] == mixture.Count(203, marked=1, double=1, taken=201)
     assert len(made.files["news"]) == 5 * 20 + 1
     assert len(made.files["validation"]) == 20 + 20 + len(made.files["validation-tatoeba"])
-
-
-def test_everyday_sentences_are_split_as_in_a_training(data: Path) -> None:
-    made = mixture.mix("en-fr", data)
-    whole = pairs.read_pairs([data / "tatoeba" / "eng-fra.tsv.xz"], columns=("en", "fr")).pairs
-    parts = pairs.split(whole)
-    assert made.files["test"] == parts.test
-    assert made.files["validation-tatoeba"] == parts.validation
-    assert len(parts.test) == 30
-    counts = Counter(made.files["train"])
-    assert {pair for pair in counts if pair[0].startswith("Hello")} == set(parts.train)
-
-
-def test_shares_are_kept(data: Path) -> None:
-    made = mixture.mix("en-fr", data, {"europarl7": 0.5})
-    counts = Counter(made.files["train"])
-    phrases = {("Best regards", "Cordialement"), ("Hello 0.", "Salut 0.")}
-    assert {pair: counts.pop(pair) for pair in phrases} == dict.fromkeys(phrases, 10)
-    assert {counts[pair] for pair in counts if pair[0].startswith("Hello")} == {2}
-    assert {counts[pair] for pair in counts if not pair[0].startswith("Hello")} == {1}
-    assert made.counts["europarl7"].taken == 100
-    assert made.counts["tatoeba"].taken == 2 * (300 - 30 - 13 - 1)
-    others = len(counts) + 256 + 20 - made.counts["mdn"].taken
-    assert others / 5 - 1 < made.counts["mdn"].taken <= others / 5  # a sixth of the whole
-    assert mixture.mix("en-fr", data, {"mdn": 0, "tatoeba": 1}).counts["mdn"].taken == 0
-    assert mixture.mix("en-fr", data, technical=0.9).counts["mdn"].taken == 400
-    with pytest.raises(UserError, match=r"no source 'europarl'.*europarl7"):
-        mixture.mix("en-fr", data, {"europarl": 2})
-
-
-def test_phrases_come_in_the_languages_of_the_translator(data: Path) -> None:
-    """And the counts tell of them: one is in newstest2013, one in the test of Tatoeba, one in Tatoeba's training."""
-    made = mixture.mix("en-fr", data)
-    assert made.counts["phrases"] == mixture.Count(4, held=2, taken=20)
-    assert made.counts["tatoeba"].double == 1
-    assert "phrases                        4         2         0         0        20" in str(made)
-    assert ("Cordialement", "Best regards") in mixture.mix("fr-en", data).files["train"]
-    assert ("Best regards", "Cordialement") not in mixture.mix("en-fr", data, {"phrases": 0}).files["train"]
-    for path in [*data.glob("*/*en-fr.tsv.xz"), *data.glob("*/eng-fra.tsv.xz")]:
-        path.rename(path.with_name(path.name.replace("en-fr", "en-de").replace("eng-fra", "eng-deu")))
-    assert ("Best regards", "Viele Grüße") in mixture.mix("en-de", data).files["train"]
-
-
-def test_the_phrasebook_is_well_formed() -> None:
-    rows = [*mixture.rows_of(mixture.PHRASES, header=False)]
-    assert rows.pop(0) == ["en", "fr", "de"]
-    assert all(len(row) == 3 and all(row) for row in rows)
-    assert len({row[0] for row in rows}) == len(rows) > 700
-    lines = mixture.PHRASES.read_text(encoding="utf-8").splitlines()[1:]
-    assert [line.split("\t") for line in lines] == rows  # folded already
-    for english, french, german in rows:
-        assert not re.search(r"\S[?!:;]", french), french  # as in Tatoeba: "Où vas-tu ?"
-        assert not re.search(r"\s[?!:;]", english + german), english
 
 
 def test_the_command_writes_files_that_a_training_reads(

@@ -8,8 +8,7 @@ import torch
 import torch.nn.functional as F
 
 from conftest import small_model
-from seq2see.data.batching import Batches, Ragged
-from seq2see.data.packing import PackedBatch, PackedBatches, sizes_of, spans_of
+from seq2see.data.batching import Batches, PackedBatch, PackedBatches, Ragged, sizes_of, spans_of
 from seq2see.decoding.both_ways import turned
 from seq2see.training.learner import memory_and_logits
 

@@ -16,8 +16,7 @@ from hypothesis import strategies as st
 
 from conftest import examples, small_model
 from seq2see.config import DecodingConfig
-from seq2see.data.batching import Batches, Ragged
-from seq2see.data.packing import PackedBatches
+from seq2see.data.batching import Batches, PackedBatches, Ragged
 from seq2see.decoding.hypothesis import PAPER
 from seq2see.decoding.search import Hypothesis, Special, beam_search, greedy, greedy_ids
 from seq2see.errors import InputError

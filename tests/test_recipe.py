@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from seq2see.config import PRESETS, TrainingConfig
+from seq2see.data.batching import BLOCK
 from seq2see.data.cuts import Cuts, cuts_of
-from seq2see.data.packing import BLOCK
 from seq2see.data.recipe import FEW, RULES, Facts, Recipe, Rule, choose, config_of, in_minutes, seconds_in, with_length
 from seq2see.errors import UserError
 from seq2see.tokenizers.tokenizer import Tokenizer

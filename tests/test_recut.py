@@ -7,8 +7,7 @@ import pytest
 import torch
 
 from seq2see.data.batching import Batches, Ragged
-from seq2see.data.epochs import FreshBatches
-from seq2see.data.recut import Side, cut_words
+from seq2see.data.epochs import FreshBatches, Side, cut_words
 from seq2see.errors import UserError
 from seq2see.tokenizers.tokenizer import Tokenizer
 

@@ -14,7 +14,7 @@ from seq2see.config import WIDEST_BEAM, DecodingConfig
 from seq2see.decoding import search
 from seq2see.decoding.hypothesis import PAPER, with_beam
 from seq2see.decoding.readers import CachedReader, WholeReader, WrittenReader
-from seq2see.decoding.rule import Rule
+from seq2see.decoding.rule import LogitsRules
 from seq2see.decoding.search import Beams, Greedy, Special, beam_search, continued, greedy, likeliest, limits_of
 from seq2see.kernels.shared import DecoderCache
 from seq2see.model.masks import EVERYTHING
@@ -242,7 +242,7 @@ def test_the_likeliest_tokens_are_those_of_topk(size: int, count: int) -> None:
 
 def test_a_beam_stays_full_however_many_ends_there_are() -> None:
     rules, special = PAPER.but(beam=2, other_ends=(3, 4)), Special(start=1, end=2, pad=0)
-    rule = Rule(special, rules, torch.device("cpu"))
+    rule = LogitsRules(special, rules, torch.device("cpu"))
     logits = torch.tensor([[0.0, 0.0, 9.0, 8.0, 7.0, 3.0, 2.0, 1.0]] * 2)  # the three ends are the likeliest tokens
     beams = Beams.start(torch.tensor([10]), 10, 2, special.pad)
     beams, _, token = beams.advance(logits, torch.tensor([0]), rules, rule)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import numpy as np
@@ -10,8 +9,7 @@ import pytest
 
 from conftest import small_disk
 from seq2see.data import shards
-from seq2see.data.batching import Batches, Ragged
-from seq2see.data.packing import PackedBatches
+from seq2see.data.batching import Batches, PackedBatches, Ragged
 from seq2see.data.pairs import Pair
 from seq2see.data.shards import Shards, is_large, survey, write
 from seq2see.errors import FolderError, UserError
@@ -124,29 +122,6 @@ def test_a_full_disk_leaves_nothing_half_written(large: Path, tokenizer: Tokeniz
     ):
         write(tmp_path / "shards", found, (tokenizer, tokenizer), 100)
     assert not (tmp_path / "shards").exists()
-
-
-def test_shards_have_their_names_only_when_they_are_on_the_disk(
-    large: Path, tokenizer: Tokenizer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    events: list[str] = []
-    fsync, replace = os.fsync, Path.replace
-
-    def synced(handle: int) -> None:
-        events.append(Path(f"/proc/self/fd/{handle}").readlink().name)
-        fsync(handle)
-
-    def named(self: Path, target: Path) -> Path:
-        assert self.name in events, f"{target.name} was not on the disk"
-        events.append(target.name)
-        return replace(self, target)
-
-    monkeypatch.setattr(os, "fsync", synced)
-    monkeypatch.setattr(Path, "replace", named)
-    write(tmp_path / "shards", survey([large]), (tokenizer, tokenizer), 100)
-    names = [name for name in events if name in written_files(tmp_path / "shards")]
-    assert sorted(names[:-1]) == ["source.ids", "source.offsets", "target.ids", "target.offsets"]
-    assert names[-1] == "manifest.json"
 
 
 @pytest.mark.parametrize("kind", [Batches, PackedBatches])

@@ -14,8 +14,7 @@ import torch
 import torch.multiprocessing as mp
 from torch import Tensor
 
-from seq2see.data.batching import Batch
-from seq2see.data.packing import PackedBatch
+from seq2see.data.batching import Batch, PackedBatch
 from shipped.examples.world import END, LONGEST, LONGEST_ANSWER, PAD, START, Task, bytes_of, serialised, tasks
 
 Row = tuple[int, list[int], list[int]]  # family, source, answer

@@ -20,8 +20,7 @@ import torch
 from torch import Tensor
 
 from seq2see.config import ModelConfig, TrainingConfig
-from seq2see.data.batching import Batch
-from seq2see.data.packing import PackedBatch
+from seq2see.data.batching import Batch, PackedBatch
 from seq2see.kernels.registry import network_of
 from seq2see.kernels.shared import PackedMasks
 from seq2see.model.transformer import Transformer, at_rest

@@ -42,20 +42,11 @@ REPAIRS: tuple[Repair, ...] = get_args(Repair)
 RETIRED: dict[str, tuple[str, ...]] = {
     "model": (),
     "training": (
-        "tuned",
-        "spliced",
-        "sharded",
-        "seconds",
-        "solved",
-        "joined",
-        "recased",
-        "repunctuated",
-        "retyped",
-        "mistyped",
+        "tuned", "spliced", "sharded", "seconds", "solved", "joined", "recased", "repunctuated", "retyped", "mistyped",
         "carried",
     ),
     "decoding": (),
-}
+}  # fmt: skip
 
 
 def option(default: Any, help: str, low: float | None = None, high: float | None = None) -> Any:
@@ -114,14 +105,13 @@ def _checked(section: str, setting: Field[Any], hint: Any, value: Any) -> Any:
             known = suggest(str(value)[:100], get_args(hint))
             raise ConfigError(f"{name} is {_told(value)}, which is not one of its values. {known}")
         return value
-    if get_origin(hint) is tuple and get_origin(get_args(hint)[0]) is Literal:
-        if not isinstance(value, list | tuple):
-            raise ConfigError(f"{name} is {_told(value)}; a list was expected ({setting.metadata['help']}).")
-        return tuple(_checked(section, setting, get_args(hint)[0], one) for one in value)
     if get_origin(hint) is tuple:
-        if not isinstance(value, list | tuple) or any(type(number) is not int or number < 0 for number in value):
-            raise ConfigError(f"{name} is {value!r}; a list of ids was expected ({setting.metadata['help']}).")
-        return tuple(value)
+        inner = get_args(hint)[0]
+        ids = inner is int and isinstance(value, list | tuple) and all(type(one) is int and one >= 0 for one in value)
+        if not isinstance(value, list | tuple) or (inner is int and not ids):
+            what = "a list of ids" if inner is int else "a list"
+            raise ConfigError(f"{name} is {_told(value)}; {what} was expected ({setting.metadata['help']}).")
+        return tuple(value if ids else [_checked(section, setting, inner, one) for one in value])
     if hint is float and type(value) is int and abs(value) < 1e300:
         value = float(value)
     if hint is float and type(value) is float and not math.isfinite(value):

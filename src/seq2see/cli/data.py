@@ -57,7 +57,7 @@ def are_dates(data: list[str] | None) -> bool:
 
 def read(*texts: str, strict: bool = False, columns: str | None = None, or_two: bool = False) -> Corpus:
     """Read the pairs of files as they are named on the command line."""
-    from seq2see.data.columns import checked
+    from seq2see.data.formats import checked
     from seq2see.data.pairs import paths_of, read_pairs
 
     asked = None if columns is None else checked(columns)
@@ -86,8 +86,8 @@ def doctor(
 
     [dim]seq2see doctor train.en train.fr --test test.en,test.fr[/dim]
     """
-    from seq2see.data.columns import checked
     from seq2see.data.doctor import examine
+    from seq2see.data.formats import checked
     from seq2see.data.pairs import paths_of
     from seq2see.data.shards import is_large, survey
 

@@ -14,9 +14,9 @@ import torch
 
 from seq2see import machine
 from seq2see.config import Config
-from seq2see.data import hub, language
+from seq2see.data import language
 from seq2see.data.cuts import Cuts, are_sentences, cuts_of, tokenizers_of
-from seq2see.data.pairs import Corpus, Pair, Splits, split
+from seq2see.data.pairs import HUB, Corpus, Pair, Splits, split
 from seq2see.data.recipe import LONGEST, Facts, Recipe, choose, config_of
 from seq2see.data.shards import Survey
 from seq2see.data.variation import copied_share
@@ -142,9 +142,7 @@ def _counts(report: Report, corpus: Corpus) -> None:
     report.facts.append(("pairs", f"{len(pairs):,} in {corpus.name}"))
     if corpus.header:
         names = " and ".join(map(repr, corpus.header[:2]))
-        report.facts.append(
-            ("columns", names) if corpus.name.startswith(hub.PREFIX) else ("header", f"{names}: not a pair")
-        )
+        report.facts.append(("columns", names) if corpus.name.startswith(HUB) else ("header", f"{names}: not a pair"))
     if corpus.columns > 2:
         report.facts.append(("columns", f"{corpus.columns}: {corpus.taken} are used"))
     if len(pairs) < ENOUGH:

@@ -23,18 +23,8 @@ LANGUAGES_OF = {  # the languages that have each of these words
     for word in words.split()
 }
 SCRIPTS = (
-    "LATIN",
-    "CYRILLIC",
-    "GREEK",
-    "ARABIC",
-    "HEBREW",
-    "CJK",
-    "HIRAGANA",
-    "KATAKANA",
-    "HANGUL",
-    "DEVANAGARI",
-    "THAI",
-)
+    "LATIN", "CYRILLIC", "GREEK", "ARABIC", "HEBREW", "CJK", "HIRAGANA", "KATAKANA", "HANGUL", "DEVANAGARI", "THAI",
+)  # fmt: skip
 
 
 @cache

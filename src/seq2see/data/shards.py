@@ -13,7 +13,7 @@ import shutil
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from functools import cache
 from itertools import islice
 from pathlib import Path
@@ -22,9 +22,8 @@ from typing import Any
 
 import numpy as np
 
-from seq2see.data import hub
 from seq2see.data.batching import Ragged
-from seq2see.data.pairs import Corpus, Fault, Pair, is_hub, name_of, stream
+from seq2see.data.pairs import Corpus, Fault, Pair, hub_size, is_hub, name_of, stream
 from seq2see.errors import FolderError, InputError, UserError, counted
 from seq2see.files import parsed, plain_file, read_text, write_atomically, writing
 from seq2see.tokenizers.tokenizer import Tokenizer
@@ -47,7 +46,7 @@ def is_large(paths: Sequence[Path]) -> bool:
     total = 0
     for path in paths:
         if is_hub(path):
-            total += hub.size_of(str(path))
+            total += hub_size(str(path))
         elif path.is_file():
             total += path.stat().st_size * (PACKED if path.suffix.lower() in PACKED_KINDS else 1)
     return total >= LARGE
@@ -222,19 +221,6 @@ class Shards:
         return len(self.source.offsets) - 1
 
 
-@dataclass(frozen=True)
-class _Manifest:
-    format: int
-    key: str
-    pairs: int
-    ids: list[int]  # of both sides
-    kinds: list[str]
-    digest: str
-    longest: int
-    dropped: int
-    dropped_lines: list[int]
-
-
 def write(
     folder: Path,
     found: Survey,
@@ -246,29 +232,27 @@ def write(
     folder has them.
     """
     key = _key(found, tokenizers, limit)
-    if (manifest := _manifest(folder)) is not None and manifest.key == key:
-        return _opened(folder, manifest)
+    if (there := _opened(folder, key)) is not None:
+        return there
     shutil.rmtree(folder, ignore_errors=True)  # incomplete, or of other data
     try:
-        manifest = _written(folder, key, found, tokenizers, limit, progress)
+        note = _written(folder, found, tokenizers, limit, progress)
         # The manifest comes last, when everything else is on the disk: files without it are not used.
-        write_atomically(folder / MANIFEST, json.dumps(asdict(manifest)).encode())
+        write_atomically(folder / MANIFEST, json.dumps({"format": FORMAT, "key": key, **note}).encode())
     except Exception:
         shutil.rmtree(folder, ignore_errors=True)
         raise
-    if not manifest.pairs:
+    if not note["pairs"]:
         raise UserError(f"Nearly all pairs are longer than {limit} tokens: split the texts, or raise model.max_length.")
-    return _opened(folder, manifest)
+    written = _opened(folder, key)
+    assert written is not None
+    return written
 
 
 def _written(
-    folder: Path,
-    key: str,
-    found: Survey,
-    tokenizers: tuple[Tokenizer, Tokenizer],
-    limit: int,
-    progress: Callable[[int], None],
-) -> _Manifest:
+    folder: Path, found: Survey, tokenizers: tuple[Tokenizer, Tokenizer], limit: int, progress: Callable[[int], None]
+) -> dict[str, Any]:
+    """Write all files but the manifest, and return what it says."""
     kinds = ["uint16" if tokenizer.size <= 2**16 else "int32" for tokenizer in tokenizers]
     digest = hashlib.blake2b(digest_size=16)
     ends, pairs, longest, dropped = [0, 0], 0, 1, 0
@@ -301,7 +285,10 @@ def _written(
                 ends[side] += len(ragged.values)
             pairs += len(kept)
             progress(pairs)
-    return _Manifest(FORMAT, key, pairs, ends, kinds, digest.hexdigest(), longest, dropped, lines)
+    return {
+        "pairs": pairs, "ids": ends, "kinds": kinds, "digest": digest.hexdigest(), "longest": longest,
+        "dropped": dropped, "dropped_lines": lines,
+    }  # fmt: skip
 
 
 def _ahead(
@@ -354,30 +341,20 @@ def _key(found: Survey, tokenizers: tuple[Tokenizer, Tokenizer], limit: int) -> 
     return hashlib.blake2b("\0".join(texts).encode(), digest_size=16).hexdigest()
 
 
-def _manifest(folder: Path) -> _Manifest | None:
-    """Read the manifest of a folder; None if the folder is not complete."""
+def _opened(folder: Path, key: str) -> Shards | None:
+    """Map the files of a folder; None if it is not complete, or of something else."""
     try:
-        known = parsed(read_text(folder / MANIFEST, LARGEST_MANIFEST), MANIFEST)
-        if known["format"] != FORMAT:
+        note = parsed(read_text(folder / MANIFEST, LARGEST_MANIFEST), MANIFEST)
+        if (note["format"], note["key"]) != (FORMAT, key):
             return None
-        manifest = _Manifest(**known)
-        sizes = [
-            size
-            for ids, kind in zip(manifest.ids, manifest.kinds, strict=True)
-            for size in (ids * np.dtype(kind).itemsize, (manifest.pairs + 1) * 8)
-        ]
-        real = [plain_file(folder / f"{side}.{kind}") for side in SIDES for kind in ("ids", "offsets")]
-        return manifest if sizes == real else None
+        sides = []
+        for side, kind, count in zip(SIDES, note["kinds"], note["ids"], strict=True):
+            files = (folder / f"{side}.ids", kind, count), (folder / f"{side}.offsets", "int64", note["pairs"] + 1)
+            if any(plain_file(path) != size * np.dtype(of).itemsize for path, of, size in files):
+                return None
+            ids, offsets = (np.asarray(np.memmap(path, dtype=of, mode="r")) for path, of, _ in files)
+            sides.append(Ragged(ids, offsets))
+        source, target = sides
+        return Shards(source, target, note["digest"], note["longest"], note["dropped"], note["dropped_lines"])
     except (FolderError, OSError, ValueError, KeyError, TypeError):
         return None
-
-
-def _opened(folder: Path, manifest: _Manifest) -> Shards:
-    ragged = [
-        Ragged(
-            np.asarray(np.memmap(folder / f"{side}.ids", dtype=kind, mode="r")),
-            np.asarray(np.memmap(folder / f"{side}.offsets", dtype=np.int64, mode="r")),
-        )
-        for side, kind in zip(SIDES, manifest.kinds, strict=True)
-    ]
-    return Shards(ragged[0], ragged[1], manifest.digest, manifest.longest, manifest.dropped, manifest.dropped_lines)

@@ -15,7 +15,7 @@ import numpy as np
 
 from seq2see.config import TrainingConfig
 from seq2see.data.batching import Ragged
-from seq2see.errors import InputError, UserError
+from seq2see.errors import UserError
 from seq2see.tokenizers.folding import slots_of
 from seq2see.tokenizers.tokenizer import Tokenizer
 
@@ -259,20 +259,13 @@ def _changed(
     fits &= np.minimum(source.lengths, target.lengths) > 2  # only start and end are left
     kept = np.ones(count, dtype=bool)
     kept[rows[fits[: len(rows)]]] = False
-    return (
-        _put_together(sides[0], np.flatnonzero(kept), source, np.flatnonzero(fits)),
-        _put_together(sides[1], np.flatnonzero(kept), target, np.flatnonzero(fits)),
-    )
+    old, new = np.flatnonzero(kept), np.flatnonzero(fits)
+    return sides[0].taken(old).and_then(source.taken(new)), sides[1].taken(old).and_then(target.taken(new))
 
 
 def _known(pair: Pair, tokenizers: tuple[Tokenizer, Tokenizer]) -> bool:
     """Whether the vocabularies have every character of a pair."""
-    try:
-        for tokenizer, text in zip(tokenizers, pair, strict=True):
-            tokenizer.check(text)
-    except InputError:
-        return False
-    return True
+    return all(tokenizer.knows(text) for tokenizer, text in zip(tokenizers, pair, strict=True))
 
 
 def _texts(sides: tuple[Ragged, Ragged], rows: np.ndarray, tokenizers: tuple[Tokenizer, Tokenizer]) -> list[Pair]:
@@ -281,11 +274,6 @@ def _texts(sides: tuple[Ragged, Ragged], rows: np.ndarray, tokenizers: tuple[Tok
         for tokenizer, side in zip(tokenizers, sides, strict=True)
     )
     return list(zip(source, target, strict=True))
-
-
-def _put_together(old: Ragged, old_rows: np.ndarray, new: Ragged, new_rows: np.ndarray) -> Ragged:
-    """Return some rows of one array, then some of another."""
-    return old.taken(old_rows).and_then(new.taken(new_rows))
 
 
 #: Tokens before each, in the n-gram models that invent sources: the longest first, because their words are the most real.

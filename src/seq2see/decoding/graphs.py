@@ -26,16 +26,14 @@ from seq2see.config import DecodingConfig
 from seq2see.decoding.allowed import Automaton
 from seq2see.decoding.hypothesis import PAPER, Hypothesis, Special
 from seq2see.decoding.readers import stacked
-from seq2see.decoding.rule import Gate, Rule, power_of_two, sizes_of
+from seq2see.decoding.rule import LogitsRules, TokenMask, power_of_two, sizes_of
 from seq2see.decoding.search import LOGITS_PART, Beams, likeliest, limits_of
 from seq2see.errors import UserError
 from seq2see.kernels import step_written
-from seq2see.kernels.layers import FastAttention, SideBySide
-from seq2see.kernels.registry import with_kernels
-from seq2see.kernels.step import DecoderStep, Parts, form_of
+from seq2see.kernels.layers import FastAttention
+from seq2see.kernels.step import DecoderStep, Parts, form_of, prepare
 from seq2see.machine import uncollected
 from seq2see.model.decoder import DecoderLayer
-from seq2see.model.encoder import EncoderLayer
 from seq2see.model.masks import Mask
 from seq2see.model.transformer import Transformer
 
@@ -70,7 +68,7 @@ class GraphSearch:
         length: int,
         rules: DecodingConfig,
         before: Callable[[], None],
-        gate: Gate | None = None,
+        gate: TokenMask | None = None,
         captured: Callable[[Callable[[], None]], Callable[[], None]] = lambda function: function,
     ) -> None:
         self.model, self.special, self.length, self.before = model, special, length, before
@@ -78,7 +76,7 @@ class GraphSearch:
         beam = rules.beam
         parameter = next(model.parameters())
         device, dtype, c = parameter.device, parameter.dtype, model.config
-        self.rule = Rule(special, rules, device, gate)
+        self.rule = LogitsRules(special, rules, device, gate)
         self.source = torch.full((sentences, source_length), special.pad, device=device)
         self.limits = torch.ones(sentences, dtype=torch.long, device=device)
         self.first_state = torch.zeros(sentences, dtype=torch.long, device=device)  # of the gate
@@ -347,7 +345,7 @@ class GraphDecoder:
     def __init__(self, model: Transformer, special: Special, dtype: torch.dtype | None = None) -> None:
         self.original, self.special = model, special
         self.searches: dict[Key, GraphSearch] = {}
-        self.gates: dict[Key, Gate] = {}
+        self.gates: dict[Key, TokenMask] = {}
         self.share = MEMORY_SHARE
         self.lock, self.device = Lock(), next(model.parameters()).device
         self.stream = None
@@ -432,19 +430,19 @@ class GraphDecoder:
         answers = {number: one for some, taken in found for number, one in zip(some, taken(), strict=True)}
         return [answers[number] for number in range(len(sources))]
 
-    def _gate(self, allowed: Automaton, rules: DecodingConfig) -> Gate:
+    def _gate(self, allowed: Automaton, rules: DecodingConfig) -> TokenMask:
         """Return the constraints as tensors, in the memory of an earlier automaton of this size."""
         vocabulary = self.model.config.target_vocabulary
         near = allowed.must_hurry(rules, self.model.config.max_length)
         key = (*sizes_of(allowed, vocabulary), bool(allowed.level.any()), near)
         if key not in self.gates:
-            self.gates[key] = Gate(allowed, vocabulary, self.device, near)
+            self.gates[key] = TokenMask(allowed, vocabulary, self.device, near)
         else:
             self.gates[key].put(allowed)
         return self.gates[key]
 
     def _of(
-        self, sentences: int, width: int, length: int, rules: DecodingConfig, gate: Gate | None = None
+        self, sentences: int, width: int, length: int, rules: DecodingConfig, gate: TokenMask | None = None
     ) -> GraphSearch:
         """Return the search for these numbers of sentences, source tokens, answer tokens and beams."""
         shape = (sentences, width, length, rules.beam)
@@ -490,16 +488,6 @@ class GraphDecoder:
     def _follow(self) -> None:
         """Copy the present weights: they may have been trained or edited."""
         torch._foreach_copy_([*self.model.parameters()], [*self.original.parameters()])
-
-
-def prepare(model: Transformer) -> None:
-    """Merge the products for q, k and v of every self-attention."""
-    with_kernels(model)
-    for layer in (*model.encoder.layers, *model.decoder.layers):
-        assert isinstance(layer, (EncoderLayer, DecoderLayer))
-        own = layer.self_attention
-        assert isinstance(own, FastAttention)
-        own.whole = SideBySide(own.w_q, own.w_k, own.w_v)
 
 
 def _rounded(length: int) -> int:

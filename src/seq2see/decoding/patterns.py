@@ -4,6 +4,9 @@ Python's own parser reads the pattern, so it means the same as in ``re``. The au
 derivatives (Brzozowski 1964, Antimirov 1996): a state is the set of what may still follow, and a character
 leads to the set of what may follow after it. A repetition is a counter and is never written out, so no
 pattern takes much memory before its states do; these are counted while they are made.
+
+Two libraries were measured instead (results/patterns.md): they understand fewer patterns of Python, and cannot tell how
+far the end of an answer is.
 """
 
 from __future__ import annotations
@@ -23,17 +26,14 @@ LONGEST = 1000  # characters of a pattern
 MOST_STATES = 5_000
 MOST_STEPS = 100_000  # most steps while the states are made
 MOST_NAMED = 512  # most characters of a range that count as named
-WITHOUT = "a regular expression without back-references, look-behinds and word boundaries was expected"
+WITHOUT = "a regular expression without look-arounds, back-references and word boundaries was expected"
 
 #: Parts of a pattern: characters, alternatives and so on. Each has a number.
 NOTHING, END = 0, 1  # the empty text; the end of the whole text
 DONE = 0  # the end: nothing follows
 NOWHERE, FIRST = 0, 1  # two states of every automaton
 
-Pending = frozenset[tuple[bool, frozenset[int]]]  # open look-aheads: whether they are negated, and what must follow
-Thread = tuple[int, Pending]
-State = frozenset[Thread]
-NO_PENDING: Pending = frozenset()
+State = frozenset[int]  # what may follow, by its numbers
 
 _parser: Any = import_module("re._parser")
 _names: Any = import_module("re._constants")
@@ -83,7 +83,7 @@ class _Build:
     named: set[str] = field(default_factory=set)
     sets: list[re.Pattern[str]] = field(default_factory=list)  # the characters that a part matches
     steps: int = 0
-    heads_of: dict[int, tuple[list[tuple[int, int, Pending]], list[tuple[bool, Pending]]]] = field(default_factory=dict)
+    heads_of: dict[int, tuple[list[tuple[int, int]], bool]] = field(default_factory=dict)
 
     def step(self) -> None:
         self.steps += 1
@@ -128,15 +128,15 @@ class _Build:
             self.sets.append(re.compile(written, key[2]))
         return self.numbers[key]
 
-    def read(self, tree: Iterable[tuple[Any, Any]], flags: int, first: bool, ahead: bool = False) -> int:
-        """Read a sequence; ``first``: it is at the very beginning; ``ahead``: it is in a look-ahead."""
+    def read(self, tree: Iterable[tuple[Any, Any]], flags: int, first: bool) -> int:
+        """Read a sequence; ``first``: it is at the very beginning."""
         parts = []
         for kind, value in tree:
-            parts.append(self._read(str(kind), value, flags, first, ahead))
-            first = first and (parts[-1] == NOTHING or self.parts[parts[-1]][0] == "look")
+            parts.append(self._read(str(kind), value, flags, first))
+            first = first and parts[-1] == NOTHING
         return self.sequence(parts)
 
-    def _read(self, kind: str, value: Any, flags: int, first: bool, ahead: bool) -> int:
+    def _read(self, kind: str, value: Any, flags: int, first: bool) -> int:
         if kind == "LITERAL":
             return self.literal(chr(value), flags)
         if kind == "NOT_LITERAL":
@@ -146,30 +146,21 @@ class _Build:
         if kind == "IN":
             return self.one(self._set(value, flags), flags)
         if kind == "BRANCH":
-            return self.part("either", tuple(self.read(one, flags, first, ahead) for one in value[1]))
+            return self.part("either", tuple(self.read(one, flags, first) for one in value[1]))
         if kind == "SUBPATTERN":
             _, added, removed, inner = value
-            return self.read(inner, (flags | added) & ~removed, first, ahead)
+            return self.read(inner, (flags | added) & ~removed, first)
         if kind in ("MAX_REPEAT", "MIN_REPEAT"):
             least, most, inner = value
-            return self._repeated(
-                self.read(inner, flags, False, ahead), least, None if most == _names.MAXREPEAT else most
-            )
-        if kind in ("ASSERT", "ASSERT_NOT") and value[0] > 0:
-            if ahead:
-                raise _refused(self.pattern, "it has a look-ahead within a look-ahead")
-            return self.part("look", self.read(value[1], flags, False, True), kind == "ASSERT_NOT")
+            return self._repeated(self.read(inner, flags, False), least, None if most == _names.MAXREPEAT else most)
         if kind == "AT" and not flags & re.MULTILINE:
             if str(value) in ("AT_BEGINNING", "AT_BEGINNING_STRING") and first:
                 return NOTHING
-            if str(value) == "AT_END_STRING":
+            if str(value) in ("AT_END", "AT_END_STRING"):  # an answer has no line feed after its end
                 return END
-            if str(value) == "AT_END":  # or before the line feed at the very end
-                last = self.sequence([self.one("\n", 0), END])
-                return self.part("either", (END, last if ahead else self.part("look", last, False)))
         said = {
-            "GROUPREF": "a back-reference", "GROUPREF_EXISTS": "a condition", "ASSERT": "a look-behind",
-            "ASSERT_NOT": "a look-behind", "AT": f"the anchor {str(value).removeprefix('AT_').lower().replace('_', ' ')}",
+            "GROUPREF": "a back-reference", "GROUPREF_EXISTS": "a condition", "ASSERT": "a look-around",
+            "ASSERT_NOT": "a look-around", "AT": f"the anchor {str(value).removeprefix('AT_').lower().replace('_', ' ')}",
             "ATOMIC_GROUP": "an atomic group", "POSSESSIVE_REPEAT": "a possessive repetition",
         }  # fmt: skip
         raise _refused(self.pattern, f"it has {said.get(kind, kind.lower())}")
@@ -217,95 +208,56 @@ class _Build:
             self.follows.append(key)
         return self.follow_numbers[key]
 
-    def heads(self, start: int) -> tuple[list[tuple[int, int, Pending]], list[tuple[bool, Pending]]]:
-        """Return the sets of characters that may come next, each with what follows; and the ways to finish.
-
-        A way to finish says whether the text must end there. Both say which look-aheads begin here.
-        """
+    def heads(self, start: int) -> tuple[list[tuple[int, int]], bool]:
+        """Return the sets of characters that may come next, each with what follows, and whether the text may end here."""
         if start in self.heads_of:
             return self.heads_of[start]
-        next_ones: list[tuple[int, int, Pending]] = []
-        done: list[tuple[bool, Pending]] = []
-        seen = {(start, False, NO_PENDING)}
-        waiting = [(start, False, NO_PENDING)]
+        next_ones: list[tuple[int, int]] = []
+        may_end = False
+        seen = {(start, False)}
+        waiting = [(start, False)]  # with whether the text must end
         while waiting:
             self.step()
-            at, ended, pending = waiting.pop()
+            at, ended = waiting.pop()
             if at == DONE:
-                done.append((ended, pending))
+                may_end = True
                 continue
             part, rest = self.follows[at]
             kind, *value = self.parts[part]
-            further: list[tuple[int, bool, Pending]] = []
+            further: list[tuple[int, bool]] = []
             if kind == "one":
                 if not ended:
-                    next_ones.append((value[0], rest, pending))
+                    next_ones.append((value[0], rest))
             elif kind == "end":
-                further = [(rest, True, pending)]
+                further = [(rest, True)]
             elif kind == "sequence":
                 for one in reversed(value[0]):
                     rest = self.follow(one, rest)
-                further = [(rest, ended, pending)]
+                further = [(rest, ended)]
             elif kind == "either":
-                further = [(self.follow(one, rest), ended, pending) for one in value[0]]
-            elif kind == "repeated":
+                further = [(self.follow(one, rest), ended) for one in value[0]]
+            else:
                 inner, least, most = value
                 again = self._repeated(inner, max(least - 1, 0), None if most is None else most - 1)
-                further = [(self.follow(inner, self.follow(again, rest)), ended, pending)]
+                further = [(self.follow(inner, self.follow(again, rest)), ended)]
                 if least == 0:
-                    further.append((rest, ended, pending))
-            else:
-                inside = self.follow(value[0], DONE)
-                if any(not ends for ends, _ in self.heads(inside)[1]):  # it holds already
-                    further = [] if value[1] else [(rest, ended, pending)]
-                else:
-                    further = [(rest, ended, pending | {(value[1], frozenset([inside]))})]
+                    further.append((rest, ended))
             for one in further:
                 if one not in seen:
                     seen.add(one)
                     waiting.append(one)
-        self.heads_of[start] = (next_ones, done)
-        return next_ones, done
+        self.heads_of[start] = (next_ones, may_end)
+        return next_ones, may_end
 
     def after(self, state: State, taken: frozenset[int]) -> State:
         """Return what may follow a character that is in the sets ``taken``."""
         found = set()
-        for at, pending in state:
-            for number, rest, more in self.heads(at)[0]:
+        for at in state:
+            for number, rest in self.heads(at)[0]:
                 self.step()
-                if number not in taken:
-                    continue
-                looks = pending | more
-                if (left := self._looked(looks, taken) if looks else NO_PENDING) is not None:
-                    found.add((rest, left))
+                if number in taken:
+                    found.add(rest)
         return frozenset(found)
-
-    def _looked(self, pending: Pending, taken: frozenset[int]) -> Pending | None:
-        """Apply a character to the look-aheads; return those still open, or None if one has failed."""
-        left = set()
-        for negated, inside in pending:
-            new = set()
-            for at in inside:
-                for number, rest, _ in self.heads(at)[0]:
-                    self.step()
-                    if number in taken:
-                        new.add(rest)
-            if any(not must_end for at in new for must_end, _ in self.heads(at)[1]):  # it holds
-                if negated:
-                    return None
-            elif new:
-                left.add((negated, frozenset(new)))
-            elif not negated:
-                return None
-        return frozenset(left)
-
-    def is_final(self, state: State) -> bool:
-        """Whether a text may end here."""
-        return any(
-            all(any(self.heads(one)[1] for one in inside) is not negated for negated, inside in pending | more)
-            for at, pending in state
-            for _, more in self.heads(at)[1]
-        )
 
     def machine(self) -> Machine:
         """Build the states."""
@@ -321,7 +273,7 @@ class _Build:
                 taken[sign].add(number)
         kinds: dict[frozenset[int], int] = {}
         classes = {sign: kinds.setdefault(frozenset(numbers), len(kinds)) for sign, numbers in taken.items() if numbers}
-        first: State = frozenset([(self.follow(start, DONE), NO_PENDING)])
+        first: State = frozenset([self.follow(start, DONE)])
         numbers: dict[State, int] = {frozenset(): NOWHERE, first: FIRST}
         states = [frozenset(), first]
         rows = [[NOWHERE] * (len(kinds) + 1)]
@@ -336,7 +288,7 @@ class _Build:
                         raise self.too_large(f"more than {MOST_STATES:,} states")
                 row.append(numbers[to])
             rows.append([*row, NOWHERE])
-        finals = frozenset(number for number, state in enumerate(states) if self.is_final(state))
+        finals = frozenset(number for number, state in enumerate(states) if any(self.heads(at)[1] for at in state))
         return Machine(classes, np.array(rows, np.int32), finals, frozenset(self.named))
 
 

@@ -17,7 +17,7 @@ WIDE = 64  # listed tokens of a state from which a row for the whole vocabulary 
 DENSE = 2**24  # states × vocabulary up to which every state has such a row
 
 
-class Gate:
+class TokenMask:
     """An automaton as tensors: which tokens may follow in a state, and to which state each leads.
 
     The sizes of the tensors are powers of two, so that a captured graph serves many automata.
@@ -139,14 +139,16 @@ def power_of_two(count: int) -> int:
     return 1 << max(count - 1, 0).bit_length()
 
 
-class Rule:
+class LogitsRules:
     """All constraints on an answer, applied to the logits of each step.
 
     An excluded token keeps its probability: the others do not become likelier. A forced token has probability
     1. The order is that of Hugging Face's ``generate``: penalties, excluded tokens, forced tokens.
     """
 
-    def __init__(self, special: Special, rules: DecodingConfig, device: torch.device, gate: Gate | None = None) -> None:
+    def __init__(
+        self, special: Special, rules: DecodingConfig, device: torch.device, gate: TokenMask | None = None
+    ) -> None:
         def row(ids: Sequence[int]) -> Tensor:
             return torch.tensor(ids, dtype=torch.long, device=device)
 

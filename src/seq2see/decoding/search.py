@@ -20,7 +20,7 @@ from seq2see.decoding.hypothesis import PAPER
 from seq2see.decoding.hypothesis import Hypothesis as Hypothesis
 from seq2see.decoding.hypothesis import Special as Special
 from seq2see.decoding.readers import Reader, reader_of, stacked
-from seq2see.decoding.rule import Gate, Rule
+from seq2see.decoding.rule import LogitsRules, TokenMask
 from seq2see.kernels.operators import HAS_TRITON
 from seq2see.model.transformer import Transformer
 from seq2see.stopping import go_on
@@ -55,7 +55,7 @@ def source_of(sources: Sequence[Sequence[int]], rules: DecodingConfig, device: t
 
 def gate_of(
     allowed: Automaton | None, model: Transformer, limits: Tensor, rules: DecodingConfig
-) -> tuple[Gate | None, Tensor | None]:
+) -> tuple[TokenMask | None, Tensor | None]:
     """Return the constraints as tensors, and the first state of each answer."""
     if allowed is None:
         return None, None
@@ -63,7 +63,7 @@ def gate_of(
     vocabulary, near = model.config.target_vocabulary, allowed.must_hurry(rules, model.config.max_length)
     key = (limits.device, near)
     if key not in allowed.made:  # other batches have the same constraints
-        allowed.made[key] = Gate(allowed, vocabulary, limits.device, near)
+        allowed.made[key] = TokenMask(allowed, vocabulary, limits.device, near)
     return allowed.made[key], states
 
 
@@ -95,12 +95,12 @@ class Greedy:
         special: Special,
         rules: DecodingConfig = PAPER,
         values: bool = True,
-        gate: Gate | None = None,
+        gate: TokenMask | None = None,
         states: Tensor | None = None,
         source: Tensor | None = None,
     ) -> None:
         shape, device = (len(limits), int(limits.max())), limits.device
-        self.limits, self.special, self.rule = limits, special, Rule(special, rules, device, gate)
+        self.limits, self.special, self.rule = limits, special, LogitsRules(special, rules, device, gate)
         self.state = torch.zeros_like(limits) if states is None else states  # of the gate, for each row
         self.source = source  # (B, S), for rules that need it
         self.ids = torch.full(shape, special.pad, device=device)  # (B, L)
@@ -246,7 +246,7 @@ class Beams:
         )  # fmt: skip
 
     def advance(
-        self, logits: Tensor, t: Tensor, rules: DecodingConfig, rule: Rule, source: Tensor | None = None
+        self, logits: Tensor, t: Tensor, rules: DecodingConfig, rule: LogitsRules, source: Tensor | None = None
     ) -> tuple[Beams, Tensor, Tensor]:
         """Grow by the t-th token, t (1,): return the new beams, and each one's parent and token, (B, k).
 
@@ -295,7 +295,7 @@ class Beams:
         )  # fmt: skip
         return grown, parent.gather(1, chosen), token.gather(1, chosen)
 
-    def _candidates(self, logits: Tensor, t: Tensor, rule: Rule, source: Tensor | None) -> tuple[Tensor, Tensor]:
+    def _candidates(self, logits: Tensor, t: Tensor, rule: LogitsRules, source: Tensor | None) -> tuple[Tensor, Tensor]:
         """Return the log-probabilities of the likeliest next tokens of each prefix, and these tokens, (B, k, 2k)."""
         B, k = self.total.shape
         V, total_of_row = logits.shape[-1], None
@@ -323,7 +323,7 @@ class Beams:
             values, tokens = _with_needed(values, tokens, logits.view(B, k, V), total_of_row, self.state, rule)
         return values, tokens
 
-    def _in_turns(self, sums: Tensor, tokens: Tensor, rule: Rule, t: Tensor) -> Tensor:
+    def _in_turns(self, sums: Tensor, tokens: Tensor, rule: LogitsRules, t: Tensor) -> Tensor:
         """Rank candidates so that only those with equally many required phrases compete.
 
         The best of each group come first, then the second best. Without this a beam would keep the likeliest prefixes,
@@ -370,14 +370,14 @@ class Beam:
         limits: Tensor,
         special: Special,
         rules: DecodingConfig,
-        gate: Gate | None = None,
+        gate: TokenMask | None = None,
         states: Tensor | None = None,
         source: Tensor | None = None,
     ) -> None:
         longest = int(limits.max())
         self.rules, self.beam, self.source = rules, rules.beam, source
         self.beams = Beams.start(limits, longest, self.beam, special.pad, states)
-        self.rule = Rule(special, rules, limits.device, gate)
+        self.rule = LogitsRules(special, rules, limits.device, gate)
         self.numbers = torch.arange(longest, device=limits.device)[:, None]  # of the steps
         self.sentence = torch.arange(len(limits), device=limits.device)  # of each row of the shrinking tensors
         self.results: list[list[Hypothesis]] = [[] for _ in limits]
@@ -451,7 +451,7 @@ def likeliest(logits: Tensor, count: int, total: Tensor | None = None) -> tuple[
 
 
 def _with_needed(
-    values: Tensor, tokens: Tensor, logits: Tensor, total: Tensor, state: Tensor, rule: Rule
+    values: Tensor, tokens: Tensor, logits: Tensor, total: Tensor, state: Tensor, rule: LogitsRules
 ) -> tuple[Tensor, Tensor]:
     """Add the tokens that an answer needs next to its likeliest ones, (B, k, 2k + W), each once."""
     assert rule.gate is not None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import platform
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
@@ -16,7 +17,6 @@ import torch
 from seq2see import devices, machine
 from seq2see.config import DISTANCES, DecodingConfig
 from seq2see.decoding.allowed import Automaton
-from seq2see.decoding.cpu import threads_of, without_onednn
 from seq2see.decoding.engines import LARGE, SMALL
 from seq2see.decoding.graphs import MEMORY_SHARE, GraphDecoder
 from seq2see.decoding.hypothesis import PAPER, Hypothesis, Special
@@ -24,6 +24,47 @@ from seq2see.decoding.search import beam_search, greedy, greedy_ids
 from seq2see.kernels.ensemble import is_written
 from seq2see.model.sublayers import Observable
 from seq2see.model.transformer import Transformer, at_rest
+
+_without, _lock, _found_on = 0, Lock(), True
+
+
+@contextmanager
+def threads_of(count: int) -> Iterator[None]:
+    """Run every matrix product on this number of threads."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+@contextmanager
+def without_onednn() -> Iterator[None]:
+    """Turn oneDNN off on ARM, where it prepares each product again, which takes longer.
+
+    All threads share one switch. The first thread that enters turns it off; the last that leaves turns it on again.
+    """
+    global _without, _found_on
+    if platform.machine() not in ("aarch64", "arm64"):
+        yield
+        return
+    with _lock:
+        if _without == 0:
+            _found_on = bool(torch.backends.mkldnn.enabled)
+            torch.backends.mkldnn.enabled = False  # type: ignore[assignment]
+        _without += 1
+    try:
+        yield
+    finally:
+        with _lock:
+            _without -= 1
+            if _without == 0:
+                torch.backends.mkldnn.enabled = _found_on  # type: ignore[assignment]
+
+
+# --- settings of PyTorch on a CPU -------------------------------------------------------------------------------------
+
 
 LANES = 2  # searches at a time on a GPU: one computes while another waits for the host
 WORTH_A_LANE = 128  # batches before a second lane, which has to capture all shapes again
@@ -74,10 +115,6 @@ class TorchEngine:
         weight = next(transformer.parameters())
         return self.original is transformer and self.kind == (weight.dtype, weight.device)
 
-    def _watched(self) -> bool:
-        """Whether a recorder is attached, which may edit values: then a copy must not answer for the model."""
-        return any(m.recorder is not None for m in self.original.modules() if isinstance(m, Observable))
-
     @contextmanager
     def _lane(self) -> Iterator[GraphDecoder]:
         """Lend the graphs that the fewest searches use. After many batches, a search that would wait gets new ones.
@@ -112,13 +149,8 @@ class TorchEngine:
         self, sources: Sequence[Sequence[int]], rules: DecodingConfig = PAPER, allowed: Automaton | None = None
     ) -> list[list[int]]:
         """Return the best answer's ids to each source."""
-        if self.has_graphs and not self._watched():
-
-            def ids(part: Sequence[Sequence[int]], automaton: Automaton | None) -> list[list[int]]:
-                with self._lane() as graphs:
-                    return graphs.ids(part, rules, automaton)
-
-            return self._in_room(ids, sources, rules.beam, allowed)
+        if self._uses_graphs():
+            return self._in_room(self._by_graphs(GraphDecoder.ids, rules), sources, rules.beam, allowed)
         if rules.beam > 1:
             return [row[0].ids if row else [] for row in self.search(sources, rules, 1, allowed)]
 
@@ -135,21 +167,32 @@ class TorchEngine:
         allowed: Automaton | None = None,
     ) -> list[list[Hypothesis]]:
         """Return the ``n_best`` answers to each source, best first, with the log-probability of each token."""
-        if self.has_graphs and not self._watched():
-
-            def by_graphs(part: Sequence[Sequence[int]], automaton: Automaton | None) -> list[list[Hypothesis]]:
-                with self._lane() as graphs:
-                    return [hypotheses[:n_best] for hypotheses in graphs.search(part, rules, automaton)]
-
-            return self._in_room(by_graphs, sources, rules.beam, allowed)
+        if self._uses_graphs():
+            rows = self._in_room(self._by_graphs(GraphDecoder.search, rules), sources, rules.beam, allowed)
+            return [row[:n_best] for row in rows]
 
         def found(part: Sequence[Sequence[int]], allowed: Automaton | None) -> list[list[Hypothesis]]:
             if rules.beam == 1:
-                answers = greedy(self.original, part, self.special, rules, allowed)
-                return [[hypothesis] for hypothesis in answers]
+                return [[one] for one in greedy(self.original, part, self.special, rules, allowed)]
             return [row[:n_best] for row in beam_search(self.original, part, self.special, rules, allowed)]
 
         return self._shared_out(found, sources, rules.beam, allowed)
+
+    def _uses_graphs(self) -> bool:
+        """Whether a copy of the model answers: not while a recorder is attached, which may edit values."""
+        watched = any(m.recorder is not None for m in self.original.modules() if isinstance(m, Observable))
+        return self.has_graphs and not watched
+
+    def _by_graphs(
+        self, ask: Callable[..., list[T]], rules: DecodingConfig
+    ) -> Callable[[Sequence[Sequence[int]], Automaton | None], list[T]]:
+        """Return a search with the graphs of a lane."""
+
+        def found(part: Sequence[Sequence[int]], automaton: Automaton | None) -> list[T]:
+            with self._lane() as graphs:
+                return ask(graphs, part, rules, automaton)
+
+        return found
 
     def _in_room(
         self,

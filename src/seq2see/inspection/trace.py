@@ -16,11 +16,11 @@ import torch
 from torch import Tensor, nn
 
 from seq2see.config import DecodingConfig
-from seq2see.decoding.cpu import threads_of
 from seq2see.decoding.hypothesis import PAPER
 from seq2see.decoding.readers import Reader, WholeReader, reading
-from seq2see.decoding.rule import Rule
+from seq2see.decoding.rule import LogitsRules
 from seq2see.decoding.search import Special, continued, limits_of
+from seq2see.decoding.torch_engine import threads_of
 from seq2see.errors import InputError, UserError
 from seq2see.model.sublayers import Observable, Recorder
 from seq2see.model.transformer import Transformer, at_rest
@@ -406,7 +406,7 @@ def _continued(
 
 def _ruled(trace: Trace, logits: Tensor) -> Tensor:
     """Return the logits of an answer, (T, V), with −∞ for the tokens that the model's rules forbid at each step."""
-    rule = Rule(Special.of(trace.tokenizers), trace.rules.but(beam=1), logits.device)
+    rule = LogitsRules(Special.of(trace.tokenizers), trace.rules.but(beam=1), logits.device)
     limit = trace.rules.limit(len(trace.source_ids), trace.transformer.config.max_length)
     return rule.along(logits, trace.output_ids, limit, trace.source_ids)
 

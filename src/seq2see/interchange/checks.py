@@ -78,7 +78,7 @@ def compared(
     import torch
 
     from seq2see.decoding.readers import padded
-    from seq2see.decoding.rule import Rule
+    from seq2see.decoding.rule import LogitsRules
     from seq2see.decoding.search import greedy
 
     limit = min(longest, model.config.max_length - 1)
@@ -89,7 +89,7 @@ def compared(
     target, _ = padded(rows, special.pad)
     with torch.no_grad():
         expected, theirs = model(source, target, mask), logits_of(rows)
-    rule, found = Rule(special, rules, theirs.device), Compared(len(sources), TOLERANCE)
+    rule, found = LogitsRules(special, rules, theirs.device), Compared(len(sources), TOLERANCE)
     for row, answer in enumerate(ours):
         logits = theirs[row, : len(answer.ids)]
         found.logits(expected[row, : len(answer.ids)], logits)

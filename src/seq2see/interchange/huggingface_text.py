@@ -15,7 +15,8 @@ from seq2see.interchange import languages
 from seq2see.interchange.imported import LARGEST_LIST, brief, fitting, foreign, foreign_lines, ids_of, read_json
 from seq2see.storage.folder import Tokenizers
 from seq2see.tokenizers import sentencepiece
-from seq2see.tokenizers.tokenizer import Tokenizer, read_engine
+from seq2see.tokenizers.limits import read_engine
+from seq2see.tokenizers.tokenizer import Tokenizer
 
 Languages = tuple[str | None, str | None]
 M2M100_SPARE, NLLB_SPARE = 8, 2  # rows of the tables without a token

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from seq2see.kernels import step_written
 from seq2see.kernels.layers import FastAttention, FreeEmbedding, SideBySide
 from seq2see.kernels.operators import HAS_TRITON, fast_attention
+from seq2see.kernels.registry import with_kernels
 from seq2see.kernels.shared import Pair
 from seq2see.model.decoder import DecoderLayer
 from seq2see.model.encoder import EncoderLayer
@@ -41,8 +42,18 @@ def form_of(rows: int) -> StepForm:
     return "few rows" if rows <= FEW_ROWS else "many rows"
 
 
+def prepare(model: Transformer) -> None:
+    """Merge the products for q, k and v of every self-attention."""
+    with_kernels(model)
+    for layer in (*model.encoder.layers, *model.decoder.layers):
+        assert isinstance(layer, (EncoderLayer, DecoderLayer))
+        own = layer.self_attention
+        assert isinstance(own, FastAttention)
+        own.whole = SideBySide(own.w_q, own.w_k, own.w_v)
+
+
 class DecoderStep:
-    """A decoder prepared for steps (``graphs.prepare``): it maps the tokens of a position to the logits of the next."""
+    """A decoder prepared for steps (``prepare``): it maps the tokens of a position to the logits of the next."""
 
     def __init__(self, model: Transformer, form: StepForm) -> None:
         self.model, self.form, config = model, form, model.config

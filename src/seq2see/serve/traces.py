@@ -12,8 +12,8 @@ from torch import Tensor
 
 from seq2see.answering.options import Options
 from seq2see.config import ModelConfig
-from seq2see.decoding.cpu import threads_of, without_onednn
 from seq2see.decoding.engines import SMALL
+from seq2see.decoding.torch_engine import threads_of, without_onednn
 from seq2see.documents.terms import Glossary
 from seq2see.errors import InputError, UserError
 from seq2see.inspection.glossary import entry_of

@@ -260,44 +260,37 @@ def write(
         raise FolderError(f"{path} is a file: a folder for the model was expected.")
     if path.is_dir() and any(path.iterdir()) and not (path / CONFIG).is_file():
         raise FolderError(f"{path} is not empty, and holds no model: choose a folder that does not exist yet.")
+
+    def fill(place: Path) -> None:
+        write_tokenizers(place, tokenizers)
+        write_atomically(place / CONFIG, config.to_toml().encode())
+        write_atomically(place / CARD, card.encode())
+        if confidence is None:
+            (place / CONFIDENCE).unlink(missing_ok=True)
+        else:
+            write_atomically(place / CONFIDENCE, confidence.to_json().encode())
+        write_atomically(place / WEIGHTS, weights)
+        if also is not None:
+            also(place)
+
     if not path.exists() or not any(path.iterdir()):
         with whole_or_nothing(path) as new:
-            _write(new, config, tokenizers, weights, card, confidence)
-            if also is not None:
-                also(new)
-        return
-    if not (path / WEIGHTS).exists():
-        _write(path, config, tokenizers, weights, card, confidence)
-        if also is not None:
-            also(path)
-        return
-    with replacing(path) as new:
-        _write(new, config, tokenizers, weights, card, confidence)
-        if also is not None:
-            also(new)
-        left = {CONFIG, WEIGHTS, CARD, EXPORT, CONFIDENCE, PICTURE, CURVES, CHECKSUMS, TRAINED, *TOKENIZER_FILES}
-        carry_over(path, new, left)
-
-
-def _write(
-    path: Path, config: Config, tokenizers: Tokenizers, weights: bytes, card: str, confidence: Storable | None
-) -> None:
-    write_tokenizers(path, tokenizers)
-    write_atomically(path / CONFIG, config.to_toml().encode())
-    write_atomically(path / CARD, card.encode())
-    if confidence is None:
-        (path / CONFIDENCE).unlink(missing_ok=True)
+            fill(new)
+    elif not (path / WEIGHTS).exists():
+        fill(path)
     else:
-        write_atomically(path / CONFIDENCE, confidence.to_json().encode())
-    write_atomically(path / WEIGHTS, weights)
+        with replacing(path) as new:
+            fill(new)
+            left = {CONFIG, WEIGHTS, CARD, EXPORT, CONFIDENCE, PICTURE, CURVES, CHECKSUMS, TRAINED, *TOKENIZER_FILES}
+            carry_over(path, new, left)
 
 
 def write_tokenizers(path: Path, tokenizers: Tokenizers) -> None:
     """Write one tokenizer file, or two, and remove those of another model."""
-    for name in (SOURCE_TOKENIZER, TARGET_TOKENIZER) if tokenizers.shared else (TOKENIZER,):
+    files = {TOKENIZER: tokenizers.source} if tokenizers.shared else {}
+    if not files:
+        files = {SOURCE_TOKENIZER: tokenizers.source, TARGET_TOKENIZER: tokenizers.target}
+    for name in TOKENIZER_FILES - files.keys():
         (path / name).unlink(missing_ok=True)
-    if tokenizers.shared:
-        write_atomically(path / TOKENIZER, tokenizers.source.to_json().encode())
-    else:
-        write_atomically(path / SOURCE_TOKENIZER, tokenizers.source.to_json().encode())
-        write_atomically(path / TARGET_TOKENIZER, tokenizers.target.to_json().encode())
+    for name, tokenizer in files.items():
+        write_atomically(path / name, tokenizer.to_json().encode())

@@ -1,16 +1,21 @@
-"""Checks of foreign tokenizer files: with some files the library would run for hours or crash."""
+"""Tokenizer files are read after checks: with some foreign files the library would run for hours or crash."""
 
 from __future__ import annotations
 
 import base64
 import binascii
+import json
 import re
 from collections.abc import Callable
 from functools import lru_cache
 from math import isfinite
+from pathlib import Path
 from typing import Any
 
+from tokenizers import Tokenizer as Engine
+
 from seq2see.errors import FolderError, shown
+from seq2see.files import parsed, read_text
 
 LARGEST = 2**26  # bytes of a file
 TOKENS = 2**21
@@ -37,6 +42,36 @@ _ENDINGS = "(?i:'s|'t|'re|'ve|'m|'ll|'d)"
 _REST = r" ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 #: Well-known patterns with several consecutive repetitions.
 KNOWN_PATTERNS = {rf"{_ENDINGS}|[^\r\n\p{{L}}\p{{N}}]?\p{{L}}+|\p{{N}}{digits}|{_REST}" for digits in ("", "{1,3}")}
+
+
+def read_engine(path: Path) -> Engine:
+    """Read the library's own JSON format, after checking that it is safe."""
+    text = read_text(path, LARGEST)
+    size = check(parsed(text, path.name), path.name)
+    try:
+        engine = Engine.from_str(text)
+        engine.no_truncation()
+        ids = engine.encode("").ids
+    except BaseException as error:  # the library raises bare Exception, and what Rust calls a panic is none
+        if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
+            raise
+        why = shown(str(error), 200)
+        raise FolderError(f"{path.name} is not a tokenizer that can be read ({why}).") from None
+    if engine.get_vocab_size() != size or any(not 0 <= number < size for number in ids):
+        raise FolderError(f"{path.name} is not a tokenizer that can be read (some ids are beyond its vocabulary).")
+    return engine
+
+
+def unknown_of(engine: Engine) -> int | None:
+    """Return the unknown id of an imported tokenizer."""
+    state = json.loads(engine.model.__getstate__())
+    if state.get("unk_id") is not None:
+        return int(state["unk_id"])
+    for name in (state.get("unk_token"), "<unk>"):
+        number: int | None = engine.token_to_id(name) if name else None
+        if number is not None:
+            return number
+    return None
 
 
 Refusal = Callable[[str], FolderError]

@@ -1,8 +1,9 @@
-"""Texts that are a row of symbols, such as phones or tags, and texts that end with features: `walk <V> <PST>`."""
+"""How texts are folded, and texts of symbols: rows of phones or tags, words that end with features, `walk <V> <PST>`."""
 
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from statistics import median
@@ -17,6 +18,42 @@ FEATURE = re.compile(FEATURE_PATTERN)
 PARTS = re.compile(rf"{FEATURE_PATTERN}|[\s\S]")
 NAME_OR_BRACKET = re.compile(r"[^;,|\s()]+|[()]")  # of a cell of features
 NUMBER = re.compile(r"[0-9]{2,}")
+MARKS = 256  # consecutive combining marks that are composed together
+
+
+def fold(text: str) -> str:
+    """Return a text in Unicode NFC, each run of white space (no-break spaces included) as one space, none at the ends.
+
+    Training and answers use this form.
+    """
+    if not text.isascii():
+        text = unicodedata.normalize("NFC", text) if len(text) <= MARKS else _composed(text)
+    # Of all white space only " " is printable. For most texts this check suffices, and it is cheaper than a split.
+    if text.isprintable() and "  " not in text and text[:1] != " " and text[-1:] != " ":
+        return text
+    return " ".join(text.split())
+
+
+def decomposed(text: str) -> str:
+    """Return a text in Unicode NFD: letters, marks and jamo are separate."""
+    return text if text.isascii() else unicodedata.normalize("NFD", text)
+
+
+def _composed(text: str) -> str:
+    """Return a text in Unicode NFC.
+
+    Composing a run of combining marks takes quadratic time, since they are sorted. No script has runs of more than a
+    few, so a longer run is composed in parts.
+    """
+    if not any(map(unicodedata.combining, set(text))):
+        return unicodedata.normalize("NFC", text)
+    parts, start, run = [], 0, 0
+    for place, character in enumerate(text):
+        run = run + 1 if unicodedata.combining(character) else 0
+        if run > MARKS:
+            parts.append(unicodedata.normalize("NFC", text[start:place]))
+            start, run = place, 0
+    return "".join([*parts, unicodedata.normalize("NFC", text[start:])])
 
 
 def cut(text: str, separator: str) -> list[str]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import string
-import unicodedata
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
@@ -16,13 +15,13 @@ from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tok
 from tokenizers import Tokenizer as Engine
 
 from seq2see.errors import FolderError, InputError, UserError, shown
-from seq2see.files import parsed, read_text
 from seq2see.tokenizers import limits, symbols
+from seq2see.tokenizers.symbols import decomposed as decomposed
+from seq2see.tokenizers.symbols import fold as fold
 
 EVERY_CHARACTER = pre_tokenizers.Split(Regex(r"[\s\S]"), "isolated")
 FEATURES = pre_tokenizers.Split(Regex(symbols.PARTS.pattern), "isolated")
 START, END, PAD, UNKNOWN = "<sos>", "<eos>", "<pad>", "<unk>"
-MARKS = 256  # consecutive combining marks that are composed together
 BYTES = [f"<0x{number:02X}>" for number in range(256)]  # what a character without a token of its own becomes
 BYTES_TO_TEXT = decoders.Sequence([decoders.ByteFallback(), decoders.Fuse()])
 
@@ -38,45 +37,10 @@ WORDS = pre_tokenizers.Sequence(
 DOCUMENT_VOCABULARY = (*string.digits, *string.ascii_uppercase, *string.ascii_lowercase, *"-, ", START, END, PAD)
 
 
-def fold(text: str) -> str:
-    """Return a text in Unicode NFC, each run of white space (no-break spaces included) as one space, none at the ends.
-
-    Training and answers use this form.
-    """
-    if not text.isascii():
-        text = unicodedata.normalize("NFC", text) if len(text) <= MARKS else _composed(text)
-    # Of all white space only " " is printable. For most texts this check suffices, and it is cheaper than a split.
-    if text.isprintable() and "  " not in text and text[:1] != " " and text[-1:] != " ":
-        return text
-    return " ".join(text.split())
-
-
 def _without(row: Sequence[int], silent: set[int]) -> Sequence[int]:
     """Leave some ids out; usually it is only the last one."""
     spoken = row[:-1] if row and row[-1] in silent else row
     return spoken if silent.isdisjoint(spoken) else [i for i in spoken if i not in silent]
-
-
-def decomposed(text: str) -> str:
-    """Return a text in Unicode NFD: letters, marks and jamo are separate."""
-    return text if text.isascii() else unicodedata.normalize("NFD", text)
-
-
-def _composed(text: str) -> str:
-    """Return a text in Unicode NFC.
-
-    Composing a run of combining marks takes quadratic time, since they are sorted. No script has runs of more than a
-    few, so a longer run is composed in parts.
-    """
-    if not any(map(unicodedata.combining, set(text))):
-        return unicodedata.normalize("NFC", text)
-    parts, start, run = [], 0, 0
-    for place, character in enumerate(text):
-        run = run + 1 if unicodedata.combining(character) else 0
-        if run > MARKS:
-            parts.append(unicodedata.normalize("NFC", text[start:place]))
-            start, run = place, 0
-    return "".join([*parts, unicodedata.normalize("NFC", text[start:])])
 
 
 class Tokenizer:
@@ -103,7 +67,7 @@ class Tokenizer:
             self.before, self.after = self._template()
             self.start = self.before[0] if self.before else self.pad
             self.end = self.after[0] if self.after else self.pad
-        self.unknown: int | None = engine.token_to_id(UNKNOWN) if self.own else _unknown_of(engine)
+        self.unknown: int | None = engine.token_to_id(UNKNOWN) if self.own else limits.unknown_of(engine)
         self.size = int(engine.get_vocab_size())  # the number of tokens
         # Whether spaces are written as ▁, as in SentencePiece. Its answers have no space at their ends.
         self.spaces = not self.own and "Metaspace" in repr(engine.pre_tokenizer)
@@ -222,7 +186,7 @@ class Tokenizer:
     @classmethod
     def of_file(cls, path: Path) -> Tokenizer:
         """Wrap a tokenizer that was trained with the ``tokenizers`` library; start and end tokens are added."""
-        found = read_engine(path)
+        found = limits.read_engine(path)
         ends = [found.token_to_id(name) for name in (START, END)]
         if found.padding is None and found.token_to_id(PAD) is not None and found.encode("").ids == ends:
             return cls(found)  # seq2see made it
@@ -363,6 +327,14 @@ class Tokenizer:
                 )
                 raise InputError(f"{shown(text)} has {what}, which this model's vocabulary does not have.")
 
+    def knows(self, text: str) -> bool:
+        """Whether every character or symbol of a text has a token."""
+        try:
+            self.check(text)
+        except InputError:
+            return False
+        return True
+
     def encode(self, text: str) -> list[int]:
         """Turn a text into ids, ``<sos>`` first and ``<eos>`` last."""
         return self.encode_batch([text])[0]
@@ -450,42 +422,12 @@ class Tokenizer:
     @classmethod
     def load(cls, path: Path) -> Tokenizer:
         """Read the tokenizer of a model folder."""
-        engine = read_engine(path)
+        engine = limits.read_engine(path)
         try:
             return cls(engine)
         except (KeyError, TypeError, ValueError) as error:
             why = shown(str(error), 200)
             raise FolderError(f"{path.name} is not a tokenizer that can be read ({why}).") from None
-
-
-def read_engine(path: Path) -> Engine:
-    """Read the library's own JSON format, after checking that it is safe."""
-    text = read_text(path, limits.LARGEST)
-    size = limits.check(parsed(text, path.name), path.name)
-    try:
-        engine = Engine.from_str(text)
-        engine.no_truncation()
-        ids = engine.encode("").ids
-    except BaseException as error:  # the library raises bare Exception, and what Rust calls a panic is none
-        if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
-            raise
-        why = shown(str(error), 200)
-        raise FolderError(f"{path.name} is not a tokenizer that can be read ({why}).") from None
-    if engine.get_vocab_size() != size or any(not 0 <= number < size for number in ids):
-        raise FolderError(f"{path.name} is not a tokenizer that can be read (some ids are beyond its vocabulary).")
-    return engine
-
-
-def _unknown_of(engine: Engine) -> int | None:
-    """Return the unknown id of an imported tokenizer."""
-    state = json.loads(engine.model.__getstate__())
-    if state.get("unk_id") is not None:
-        return int(state["unk_id"])
-    for name in (state.get("unk_token"), UNKNOWN):
-        number: int | None = engine.token_to_id(name) if name else None
-        if number is not None:
-            return number
-    return None
 
 
 def _between(number_of: Any) -> processors.TemplateProcessing:

@@ -17,7 +17,7 @@ from safetensors.torch import save
 from torch import Tensor
 
 from seq2see.config import Config, TrainingConfig
-from seq2see.data.packing import BLOCK
+from seq2see.data.batching import BLOCK
 from seq2see.errors import FolderError, UserError
 from seq2see.files import plain_file, write_atomically
 from seq2see.storage import folder

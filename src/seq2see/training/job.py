@@ -30,7 +30,7 @@ from seq2see.storage.weights import weights_of
 from seq2see.training import distributed
 from seq2see.training.loop import Step, Trainer
 from seq2see.training.options import LoadedModel, TrainOptions
-from seq2see.training.prepare import TrainingSetup, is_known
+from seq2see.training.prepare import TrainingSetup
 from seq2see.training.schedule import is_watched
 
 
@@ -161,7 +161,7 @@ class TrainingJob:
             engine_of(self.trainer.model, Special.of(tokenizers)),
             tokenizers,
             self.setup.config.decoding,
-            [pair for pair in pairs if is_known(tokenizers.source, pair[0])],
+            [pair for pair in pairs if tokenizers.source.knows(pair[0])],
             GOOD_CHRF if are_sentences(self.setup.validation) else None,
         )
 

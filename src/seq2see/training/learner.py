@@ -13,8 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from seq2see.config import ModelConfig, TrainingConfig
-from seq2see.data.batching import Batch
-from seq2see.data.packing import PackedBatch
+from seq2see.data.batching import Batch, PackedBatch
 from seq2see.devices import is_full
 from seq2see.kernels.ensemble import Ensemble, averaged, reads_backward
 from seq2see.kernels.layers import FastAttention, FastTransformer, alignment_loss

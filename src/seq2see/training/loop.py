@@ -15,15 +15,14 @@ from torch import Tensor
 
 from seq2see import devices
 from seq2see.config import Config, TrainingConfig
-from seq2see.data.batching import Batch, Ragged
+from seq2see.data.batching import Batch, PackedBatch, Ragged
 from seq2see.data.cuts import are_sentences
 from seq2see.data.epochs import TrainingPairs
-from seq2see.data.packing import PackedBatch
 from seq2see.data.shards import Shards
 from seq2see.data.variation import Vary
 from seq2see.decoding.both_ways import engine_of
-from seq2see.decoding.cpu import threads_of
 from seq2see.decoding.hypothesis import Special
+from seq2see.decoding.torch_engine import threads_of
 from seq2see.errors import UserError
 from seq2see.evaluation.confidence import Confidence
 from seq2see.evaluation.evaluate import Evaluation, Pair, evaluate, is_clearly_better

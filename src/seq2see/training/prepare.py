@@ -202,34 +202,22 @@ def prepare(data: RawSplits, options: TrainOptions, show: Callable[[str], None] 
     The ids of a corpus larger than memory are written to disk. Under torchrun the first process makes the tokenizers
     and these ids, and the others wait for it.
     """
-    found, tokenizers = data.survey, options.tokenizers()
-    if not distributed.first():
-        tokenizers = distributed.from_first(None)
+    found = data.survey
     if found is None:
         parts = split(data.corpus.pairs, data.validation, data.test, options.seed, options.unseen)
-        everything = parts.train
     else:
         if options.out is None:
             raise UserError(f"{found.corpus.name} is larger than memory: name a folder for its ids with `out`.")
         parts = Splits(found.corpus.pairs, found.validation, found.test)
-        everything = found.alphabet
     cuts = cuts_of(parts.train, options.tokenizer, options.vocabulary, found is None)
     model, training = options.settings["model"], options.settings["training"]
     guess = choose(Facts(len(parts.train), len(parts.train), 1), options.preset)
     config_of(guess, (Tokenizer.characters(),) * 2, model, training)  # a wrong setting is an error at once
-    if tokenizers is None:
-        if found is not None and cuts.kinds != ("characters", "characters"):
-            everything = parts.train
-        count = None if found is None else found.count
-        tokenizers = Tokenizers(*tokenizers_of(cuts, parts.train, everything, count))
-    else:
-        _check_characters(tokenizers, parts.train if found is None else everything)
-    if distributed.first():
-        distributed.from_first(tokenizers)
+    tokenizers = _tokenizers(options, cuts, parts.train, found)
     cuts = replace(cuts, kinds=(tokenizers.source.kind, tokenizers.target.kind))  # of a file or another model too
     both, limit = (tokenizers.source, tokenizers.target), min(LONGEST, int(model.get("max_length", LONGEST)))
     learned = Encoded.within(both, parts.train if found is None else [], limit)
-    validation, test = (HeldOut.within(both, part, limit) for part in (parts.validation, parts.test))
+    validation, test = (_held_out(both, part, limit) for part in (parts.validation, parts.test))
     train: list[Pair] | Shards = learned.pairs
     ids, taught = learned.ids, 0
     if found is not None:
@@ -238,10 +226,11 @@ def prepare(data: RawSplits, options: TrainOptions, show: Callable[[str], None] 
         ids = train.source, train.target
     if not train or not validation.pairs or not test.pairs:
         raise UserError(f"Nearly all pairs are longer than {limit} tokens: split the texts, or raise model.max_length.")
-    longest = max(validation.longest, test.longest)
     copied = copied_share(learned.pairs)
     lengths = [side.lengths for side in ids]
-    recipe, where = _chosen(options, cuts, lengths, longest, on_disk=found is not None, copied=copied)
+    recipe, where = _chosen(
+        options, cuts, lengths, max(validation.longest, test.longest), on_disk=found is not None, copied=copied
+    )
     config = config_of(recipe, both, model, training)
     unlabelled: list[str] = []
     remarks: list[str] = []
@@ -260,6 +249,23 @@ def prepare(data: RawSplits, options: TrainOptions, show: Callable[[str], None] 
     )  # fmt: skip
 
 
+def _tokenizers(options: TrainOptions, cuts: Cuts, pairs: Sequence[Pair], found: Survey | None) -> Tokenizers:
+    """Return the tokenizers that are given, or train them; the first process does it for all."""
+    tokenizers = None
+    if distributed.first():
+        everything, tokenizers = pairs if found is None else found.alphabet, options.tokenizers()
+        if tokenizers is not None:
+            _check_characters(tokenizers, everything)
+        else:
+            if cuts.kinds != ("characters", "characters"):
+                everything = pairs
+            count = None if found is None else found.count
+            tokenizers = Tokenizers(*tokenizers_of(cuts, pairs, everything, count))
+    tokenizers = distributed.from_first(tokenizers)
+    assert tokenizers is not None
+    return tokenizers
+
+
 def _chosen(
     options: TrainOptions, cuts: Cuts, lengths: Sequence[np.ndarray], longest: int, **others: Any
 ) -> tuple[Recipe, Choice]:
@@ -276,30 +282,11 @@ def _chosen(
     return recipe(where.device), where
 
 
-@dataclass(frozen=True)
-class HeldOut:
-    """HeldOut-out pairs that are not too long. A pair with an unknown character stays: it counts as wrong."""
-
-    pairs: list[Pair]
-    dropped: list[Pair]
-    longest: int  # tokens of a side
-
-    @classmethod
-    def within(cls, tokenizers: tuple[Tokenizer, Tokenizer], pairs: Sequence[Pair], limit: int) -> HeldOut:
-        """Leave out pairs with more tokens than the limit."""
-        known = [pair for pair in pairs if all(map(is_known, tokenizers, pair))]
-        cut = Encoded.within(tokenizers, known, limit)
-        dropped = set(cut.dropped)
-        return cls([pair for pair in pairs if pair not in dropped], cut.dropped, cut.longest)
-
-
-def is_known(tokenizer: Tokenizer, text: str) -> bool:
-    """Whether a vocabulary has every character of a text."""
-    try:
-        tokenizer.check(text)
-    except InputError:
-        return False
-    return True
+def _held_out(tokenizers: tuple[Tokenizer, Tokenizer], pairs: Sequence[Pair], limit: int) -> Encoded:
+    """Cut held-out pairs. A pair with an unknown character stays, without ids: it counts as wrong."""
+    cut = Encoded.within(tokenizers, [pair for pair in pairs if all(map(Tokenizer.knows, tokenizers, pair))], limit)
+    dropped = set(cut.dropped)
+    return replace(cut, pairs=[pair for pair in pairs if pair not in dropped])
 
 
 def _unlabelled(options: TrainOptions, tokenizer: Tokenizer, held: Sequence[Pair]) -> tuple[list[str], list[str]]:
@@ -309,7 +296,7 @@ def _unlabelled(options: TrainOptions, tokenizer: Tokenizer, held: Sequence[Pair
     known: list[str] = []
     unknown: list[str] = []
     for text in texts:
-        (known if is_known(tokenizer, text) else unknown).append(text)
+        (known if tokenizer.knows(text) else unknown).append(text)
     remarks = []
     if left and len(texts) < len(options.unlabelled):
         fewer = counted(len(options.unlabelled) - len(texts), "unlabelled source")
