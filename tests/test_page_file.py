@@ -776,6 +776,10 @@ def test_a_link_opens_the_page_at_a_panel(open_file: Open) -> None:
     expect(page.locator("#layer figcaption b").nth(1)).to_have_text("h")
     page = open_file(view="step=0&box=encoder.embedding", folded=True)
     expect(page.locator("#embedding-title")).to_be_in_viewport()
+    page = open_file(view="step=0&pin=encoder.embedding.sum~-1~3~4", folded=True)
+    expect(page.locator("#arithmetic .result").last).to_be_visible()  # what is pinned is unfolded
+    page.locator("#all > summary").click()
+    expect(page.locator("#embedding")).to_be_hidden()
 
 
 def test_the_page_opens_without_moving_what_is_there(open_file: Open) -> None:

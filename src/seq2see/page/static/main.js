@@ -302,6 +302,7 @@ function build(/** @type {Trace} */ found) {
   document.title = `${found.json.text} → ${found.output} · seq2see`;
   const model = chosenModel();
   const fetchMore = fetchInto(found);
+  byId("all").open = view.all;
   if (view.all) buildNumbers(found, fetchMore);
   else byId("flow").replaceChildren(...(shown = []));
   buildScrubber(found);

@@ -59,7 +59,7 @@ export function change(/** @type {Partial<View>} */ changes, passing = false) {
     JSON.stringify(/** @type {any} */ (view)[key]) !== JSON.stringify(/** @type {any} */ (changes)[key])));
   if (!changed.size) return;
   Object.assign(view, changes);
-  if ((view.pin || view.against) && !view.all) { // what is shown among all numbers
+  if ((changes.pin || changes.against) && !view.all) { // what is shown among all numbers
     view.all = true;
     changed.add("all");
   }
