@@ -159,11 +159,10 @@ export function whenSeen(/** @type {HTMLElement} */ element, /** @type {() => vo
 
 /** Scroll to a panel and move the focus there. It stays there while the panels above it are filled. */
 export function goTo(/** @type {string} */ id) {
-  const panel = document.getElementById(id);
-  const settle = () => {
-    panel?.scrollIntoView();
-    if (panel?.isConnected && document.querySelector("#flow [data-waiting]")) setTimeout(settle, 100);
+  const settle = (/** @type {number} */ looks) => {
+    document.getElementById(id)?.scrollIntoView();
+    if (looks || document.querySelector("#flow [data-waiting]")) setTimeout(() => settle(Math.max(0, looks - 1)), 100);
   };
-  settle();
+  settle(5);
   document.getElementById(`${id}-title`)?.focus({ preventScroll: true });
 }
