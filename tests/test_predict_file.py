@@ -208,3 +208,19 @@ def test_resume_needs_a_file_to_go_on_with() -> None:
 def test_lines_lose_their_ends_and_the_first_one_a_byte_order_mark() -> None:
     given = "\ufeffa b\r\n\ufeffc\n\n d \r\r\nlast".encode()
     assert [*lines._texts(BytesIO(given))] == ["a b", "\ufeffc", "", " d \r", "last"]
+
+
+def test_who_types_is_answered_line_by_line() -> None:
+    ours, theirs = os.openpty()
+    command = [sys.executable, "-m", "seq2see", "predict"]
+    with subprocess.Popen(command, stdin=theirs, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as typing:
+        assert typing.stdout is not None
+        assert typing.stderr is not None
+        assert "Type a text and press Enter" in typing.stderr.readline()
+        for text, answer in (("1845-01-05", "January 5, 1845"), ("2025-09-03", "September 3, 2025")):
+            os.write(ours, f"{text}\n".encode())
+            assert typing.stdout.readline() == f"{answer}\n"
+        os.write(ours, b"\x04")  # Ctrl-D
+        assert typing.wait() == 0
+    os.close(ours)
+    os.close(theirs)

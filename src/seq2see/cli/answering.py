@@ -163,15 +163,17 @@ def answer_all(
     bar: AbstractContextManager[Callable[[int], None]] | None = None,
     done: tuple[int, int] = (0, 0),
     tell: Callable[[str], None] = complain,
+    each_at_once: bool = False,
 ) -> tuple[int, int]:
     """Answer window by window, so that memory stays bounded; return how many were answered and refused.
 
-    ``done`` has the two counts of an earlier run.
+    ``done`` has the two counts of an earlier run. Of somebody who types, each text is answered at once.
     """
     answered, refused = done
     refusals, cut, remarks, repairs = (Refusals(place, tell) for _ in range(4))
     with bar or nullcontext(lambda count: None) as advance:
-        for answers in job.windows(inputs):
+        windows = (one for text in inputs for one in job.windows([text])) if each_at_once else job.windows(inputs)
+        for answers in windows:
             for number, answer in enumerate(answers, answered + refused + 1):
                 if answer.withheld is not None:
                     unsure.add(number, answer)

@@ -166,10 +166,6 @@ def _check_inputs(
     sources = [texts is not None, dates is not None, file is not None]
     if sum(sources) > 1:
         raise UserError("Texts were given in more than one way: use one of TEXT…, --dates and --file.")
-    if not any(sources) and sys.stdin.isatty():
-        raise UserError(
-            "There is nothing to answer: give texts, --dates=a,b,c or --file F, or pipe lines to the command."
-        )
     if resume and (out is None or texts is not None or dates is not None):
         raise UserError("--resume continues a file of answers: it needs --out, and --file or piped lines.")
     if out is not None and file is not None and out.exists() and file.exists() and out.samefile(file):
@@ -207,8 +203,10 @@ def _answered(
     else:
         lines = lines_of(file, () if columns is None else columns.split("+"))
         done = skip(job, lines, writer)
-        bar = progress("answering", "lines", lambda: count_lines(file), sum(done))
-        answered, refused = answer_all(job, lines, "line", writer, unsure, bar, done)
+        if typed := file is None and sys.stdin.isatty():
+            complain("Type a text and press Enter; Ctrl-D ends.")
+        bar = None if typed else progress("answering", "lines", lambda: count_lines(file), sum(done))
+        answered, refused = answer_all(job, lines, "line", writer, unsure, bar, done, each_at_once=typed)
     if refused + answered == 0:
         raise UserError("The input is empty: there is nothing to answer.")
     return answered, refused
