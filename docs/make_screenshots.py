@@ -43,25 +43,23 @@ LETTER = (
 #: Name of the picture, the view in the address, the panel at its top, the browser's settings.
 SHOTS: list[tuple[str, str, str, dict[str, Any]]] = [
     ("top", "step=12", "", {**WIDE, "reduced_motion": "reduce"}),
+    ("looks", "step=0&shows=looks", "", {**WIDE, "reduced_motion": "reduce"}),
     ("zoom", "step=12&zoom=1.3.2", "", {**WIDE, "reduced_motion": "reduce"}),
-    ("figure", "box=decoder.cross_attention&step=7", "figure", {"viewport": {"width": 1280, "height": 900}}),
     ("embedding", "pin=encoder.embedding.sum~-1~3~4", "embedding", WIDE),
     ("heads", CELL, "cross", WIDE),
     ("head", CELL, "head", {"viewport": {"width": 1280, "height": 1250}}),
     ("layer", "part=decoder.feed_forward&pin=decoder.layers.0.feed_forward.hidden~-1~5~40", "layer", WIDE),
-    ("probabilities", "step=3", "probabilities", WIDE),
-    ("beams", "beam=4", "beams", WIDE),
-    ("lens", "step=3", "lens", {"viewport": {"width": 1280, "height": 960}}),
-    ("compare", "muted=cross.1.3", "compare", {"viewport": {"width": 1280, "height": 1000}}),
-    ("ranking", "step=3", "ranking", WIDE),
+    ("probabilities", "all=true&step=3", "probabilities", WIDE),
+    ("beams", "all=true&beam=4", "beams", WIDE),
+    ("lens", "all=true&step=3", "lens", {"viewport": {"width": 1280, "height": 960}}),
+    ("compare", "all=true&muted=cross.1.3", "compare", {"viewport": {"width": 1280, "height": 1000}}),
     ("tour", "tour=2", "", {**WIDE, "reduced_motion": "reduce"}),
-    ("tour-off", "tour=2&muted=cross.1.3&step=12", "", {**WIDE, "reduced_motion": "reduce"}),
+    ("tour-off", "tour=6", "", {**WIDE, "reduced_motion": "reduce"}),
     ("en-fr", SENTENCE, "", WIDE),
     ("text", f"model=en-fr&sentence=2&text={quote(LETTER)}", "", WIDE),
     ("en-fr-head", SENTENCE, "head", {"viewport": {"width": 1280, "height": 1100}}),
     ("dark", "step=12&muted=cross.1.3", "", {**WIDE, "color_scheme": "dark", "reduced_motion": "reduce"}),
     ("narrow", "step=12", "", NARROW),
-    ("narrow-figure", "box=softmax", "figure", NARROW),
 ]
 
 
@@ -75,14 +73,14 @@ def shrunk(data: bytes) -> bytes:
 def take(page: Page, address: str, view: str, panel: str) -> bytes:
     """Open a view, bring a panel to the top, and photograph the window."""
     page.goto(f"{address}#{view}")
-    page.wait_for_selector("#probabilities .bar")
+    page.wait_for_selector(".chip")
     page.wait_for_selector("body:not(:has([data-waiting]))")
     page.wait_for_load_state("networkidle")
     if panel:
         page.evaluate("id => document.getElementById(id).scrollIntoView()", panel)
-    if panel == "ranking":
-        page.wait_for_selector(".ranking tbody tr")
-    page.wait_for_timeout(5000 if "tour" in view else 300)
+    if "tour" in view:  # the reader has guessed
+        page.locator("#tour .guess").first.click()
+    page.wait_for_timeout(1500)
     page.wait_for_load_state("networkidle")  # what comes into sight may be fetched first
     page.wait_for_timeout(300)
     return page.screenshot()
@@ -90,11 +88,12 @@ def take(page: Page, address: str, view: str, panel: str) -> bytes:
 
 #: Each look at the page: the browser's settings.
 LOOKS: dict[str, dict[str, Any]] = {
-    "light": WIDE,
-    "dark": {**WIDE, "color_scheme": "dark"},
+    "wide": {"viewport": {"width": 1440, "height": 900}},
+    "light": {"viewport": {"width": 1280, "height": 720}},
+    "dark": {"viewport": {"width": 1280, "height": 720}, "color_scheme": "dark"},
     "narrow": {"viewport": {"width": 390, "height": 844}},
 }
-STOPS = 5  # of the tour
+STOPS = 6  # of the tour
 
 
 def everything(out: Path) -> None:
@@ -110,7 +109,7 @@ def everything(out: Path) -> None:
             # on a telephone the arithmetic covers the lower part
             cell = CELL.split("&pin=")[0] if look == "narrow" else CELL
             page.goto(f"{file.as_uri()}#{cell}&against=2025-09-28")
-            page.wait_for_selector("body:not(:has([data-waiting])) #difference li")
+            page.wait_for_selector("body:not(:has([data-waiting])) #difference tr")
             for panel in page.locator("#flow .panel").evaluate_all("panels => panels.map(({ id }) => id)"):
                 page.evaluate("id => document.getElementById(id).scrollIntoView()", panel)
                 page.wait_for_timeout(1500)
@@ -118,9 +117,12 @@ def everything(out: Path) -> None:
             for stop in range(1, STOPS + 1):
                 page = context.new_page()
                 page.goto(f"{file.as_uri()}#tour={stop}")
-                page.wait_for_selector("body:not(:has([data-waiting])) #tour .next")
-                page.wait_for_timeout(2000)
+                page.wait_for_selector("#tour .guess")
+                page.wait_for_timeout(1500)
                 page.screenshot(path=out / f"{look}-tour-{stop}.png")
+                page.locator("#tour .guess").first.click()
+                page.wait_for_timeout(1500)
+                page.screenshot(path=out / f"{look}-tour-{stop}-shown.png")
                 page.close()
             context.close()
         browser.close()

@@ -112,6 +112,7 @@ def context_of(browser: Browser) -> Callable[..., BrowserContext]:
 
 def forgotten(page: Page) -> Locator:
     """Let the page of dates forget everything and take one step of training; return its panel."""
+    page.locator("#learn-start").click()
     learn = page.locator("#learn")
     learn.get_by_role("button", name="Forget everything", exact=True).click()
     expect(learn.locator("[role=status]")).to_contain_text("Everything is forgotten")

@@ -67,9 +67,7 @@ def test_options_are_one_object_or_keywords(model: seq2see.Seq2Seq) -> None:
     ("given", "message"),
     [
         (dict(n_best=0), "n_best is 0"),
-        (dict(min_confidence=2), "`min_confidence` is 2"),
         (dict(only="one text"), "A list of texts was expected"),
-        (dict(only=5), "A list of texts was expected"),
         (dict(pattern=""), "`pattern` is ''"),
         (dict(pattern="a", prefix="b"), "More than one of"),
         (dict(glossary={"a": "b"}, prefix="b"), "`glossary` cannot be used together"),

@@ -10,7 +10,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from fastapi.testclient import TestClient
 from typer.testing import CliRunner
 
 import seq2see
@@ -21,7 +20,6 @@ from seq2see.errors import FolderError, RefusedInputs, UserError
 from seq2see.evaluation import calibrate
 from seq2see.evaluation.confidence import Confidence, Measured, figures_of, fit, probability, read_confidence
 from seq2see.evaluation.familiar import Familiar
-from seq2see.serve.app import create_app
 from seq2see.storage import folder
 from seq2see.tokenizers.folding import fold_unknown
 from seq2see.tokenizers.tokenizer import Tokenizer
@@ -197,17 +195,6 @@ def test_a_training_ends_with_a_confidence_a_picture_and_a_card(trained: Path) -
     assert "![How often answers are right, by their confidence](reliability.png)" in model.card
 
 
-def test_saving_keeps_it_and_another_model_loses_it(trained: Path, tmp_path: Path) -> None:
-    model = seq2see.load(trained)
-    model.save(tmp_path / "copy")
-    assert seq2see.load(tmp_path / "copy").confidence == model.confidence
-    model.confidence = None
-    model.save(tmp_path / "copy", overwrite=True)
-    assert seq2see.load(tmp_path / "copy").confidence is None
-    few = seq2see.fit([("a", "b"), ("b", "c"), ("c", "d"), ("d", "e")], training={"steps": 1}, model=TINY)
-    assert few.confidence is None
-
-
 def test_inputs_are_flagged_folded_and_said_so(trained: Path) -> None:
     model = seq2see.load(trained)
     plain, capital, accented, long = model.answers(["karala", "KaRaLa", "kárala", "karala" * 4])
@@ -250,21 +237,6 @@ def test_the_command_withholds_lists_and_remarks(trained: Path, tmp_path: Path) 
     record = json.loads(run("karala", "--model", str(trained), "--json", "--min-confidence", "0.99999").stdout)
     assert set(record) == {"input", "error", "withheld", "confidence"}
     assert "give both" in str(run("karala", "--withheld", str(listed)).exception)
-
-
-def test_the_server_withholds_too(trained: Path) -> None:
-    with TestClient(create_app({"mine": seq2see.load(trained)}), base_url="http://localhost") as client:
-        form = {"inputs": ["karala", "KARALA"], "min_confidence": 0.99999}
-        [one, other] = client.post("/api/predict", json=form).json()["answers"]
-        assert one["withheld"] == other["withheld"]
-        assert "It was withheld." in one["error"]
-        [given] = client.post("/api/predict", json={"inputs": "KARALA"}).json()["answers"]
-        assert given["remark"] == "The input was read as 'karala'."
-        assert given["confidence"] == pytest.approx(one["confidence"], rel=1e-4)
-        assert client.post("/api/predict", json={"inputs": "x", "min_confidence": 2}).status_code == 422
-        traced = client.post("/api/trace", json={"input": "KARALA", "names": []}).json()
-        assert traced["remark"] == given["remark"]
-        assert traced["confidence"] == pytest.approx(given["confidence"], abs=1e-3)
 
 
 def test_an_existing_folder_is_calibrated_by_a_file(trained: Path, tmp_path: Path) -> None:

@@ -43,7 +43,8 @@ NAMED = {
         page.web.program tasks.human_dates._months""",
     "what this process has just written": """cli.lines.Unfinished._read
         cli.lines.Unfinished.__enter__ files.synchronise
-        interchange.to_huggingface._logits_of interchange.to_onnx.OnnxModel.__init__""",
+        interchange.to_huggingface._logits_of interchange.to_onnx.OnnxModel.__init__ sklearn.TextToText.__getstate__
+        sklearn.TextToText.__setstate__""",
     "what a caller has taken through a gate": """files.digest interchange.legacy.marian.Arrays.array
         decoding.ctranslate2_engine.CTranslate2Engine._translator cli.lines.count_lines""",
     "the system": """cli.__init__._open_closed cli.__init__._run cli.output.hang_up machine._others machine.processor

@@ -20,7 +20,7 @@ import torch
 
 import seq2see
 from seq2see import machine
-from seq2see.answering import answerer
+from seq2see.answering import network
 from seq2see.answering.network import cannot
 from seq2see.config import DecodingConfig
 from seq2see.decoding import ctranslate2_engine, engines, torch_engine
@@ -463,7 +463,7 @@ def test_many_texts_of_a_gpu_are_answered_window_by_window(monkeypatch: pytest.M
     texts[7] = "\0"
     expected = model.answers(texts, probabilities=False)
     monkeypatch.setattr(model.network, "device", "cuda")
-    monkeypatch.setattr(answerer, "WINDOW_OF_A_GPU", 10)
+    monkeypatch.setattr(network, "WINDOW_OF_A_GPU", 10)
     windows, encoded = list[list[str]](), model.answerer._encoded
 
     def watched(part: list[str]) -> object:

@@ -43,23 +43,6 @@ def test_texts_are_shown_as_they_are(file: Path) -> None:
     assert "(right: :cat: [bold])" in run(str(file)).output  # neither an emoji nor a style
 
 
-def test_lengths_are_told_apart(file: Path) -> None:
-    long = "The words of a sentence that is longer than ten words, and so in another bucket."
-    file.write_text("".join(f"{s}\tThis is for {t}.\n" for s, t in DATES))
-    done = run(str(file))
-    assert "words of the source" not in done.output  # one bucket is no table
-    file.write_text("".join(f"{s}\t{t}\n" for s, t in [*DATES, (long, "x")]))
-    done = run(str(file))
-    assert done.exit_code == 0, done.output
-    assert "dates, pair 4: " in done.output
-    assert "nats a token, teacher-forced, of 3 of 4 pairs" in done.output
-    assert "characters of the source" in done.output  # most sources are single words
-    head, *rows = done.output[done.output.index("characters of the source") :].split("\n\n")[0].splitlines()
-    assert {len(row) for row in rows} == {len(head)}
-    rows = [line.split()[:3] for line in done.output.splitlines() if line.strip().startswith(("9-12", "over 12"))]
-    assert [row[:2] for row in rows] == [["9-12", "3"], ["over", "12"]]
-
-
 def test_the_loss_is_of_the_pairs_that_can_be_scored(file: Path) -> None:
     whole = json.loads(run(str(file), "--json").stdout)
     with file.open("a", encoding="utf-8") as more:
@@ -135,15 +118,6 @@ def test_a_refused_pair_says_why_in_json(file: Path) -> None:
     assert done.stderr.endswith(
         "… and 2 more pairs were refused; the answers say why.\nseq2see: 1 scored, 12 refused.\n"
     )
-
-
-def test_many_bad_rows_are_counted_not_listed(file: Path) -> None:
-    with file.open("a") as more:
-        more.write("one side\n" * 50 + "1845-13-01\tx\n" * 30)
-    said = run(str(file)).output
-    assert said.count("one side only") == 10
-    assert "40 more bad rows are skipped." in said
-    assert "20 more pairs are refused by dates." in said
 
 
 def test_an_evaluation_shows_its_counts_and_not_every_answer() -> None:

@@ -118,23 +118,6 @@ def test_greedy_and_beam_find_what_our_search_finds(tmp_path: Path, seed: int, b
         assert a.finished == b.finished
 
 
-@pytest.mark.parametrize("beam", sweep([2, 3], 1))
-def test_an_answer_cut_at_its_limit_does_not_depend_on_longer_texts_beside_it(tmp_path: Path, beam: int) -> None:
-    model = model_of(6, max_length=96)
-    with torch.no_grad():
-        model.output.bias[SPECIAL.end] -= 9.0  # hardly an answer ends
-    export(folder_of(tmp_path, model), model, Tokenizers(SOURCE, TARGET))
-    engine = CTranslate2Engine(
-        tmp_path / "ctranslate2", (SOURCE.vocabulary(), TARGET.vocabulary()), SPECIAL, model.config
-    )
-    sources = SOURCE.encode_batch([a + b for a in "abcdefgh" for b in "abcd"] + ["abcdefgh" * 3])
-    together = engine.ids(sources, with_beam(beam))
-    assert together == [engine.ids([source], with_beam(beam))[0] for source in sources]
-    assert len(together[0]) < len(together[-1])
-    for (found,), plain in zip(engine.search(sources, with_beam(beam)), greedy(model, sources, SPECIAL), strict=True):
-        assert found.score > plain.score - 1e-4
-
-
 @pytest.mark.usefixtures("any_rounding")
 def test_int8_is_told_and_does_not_touch_the_model(tmp_path: Path) -> None:
     model = model_of()

@@ -219,8 +219,6 @@ def test_awkward_tokens_have_their_numbers(tmp_path: Path) -> None:
         ({"type": "s2s"}, "type = 's2s'"),
         ({"transformer-tied-layers": "\n  - 1\n  - 1"}, "transformer-tied-layers"),
         ({"transformer-postprocess": "da"}, "norms are"),
-        ({"dim-emb": "many"}, "dim-emb = 'many'"),
-        ({"transformer-heads": 5}, "cannot be imported"),
         ({"transformer-dim-ffn": 49}, "do not match the config"),
         ({"dec-depth": 1}, "does not have|lacks"),
     ],
@@ -253,13 +251,10 @@ def replaced(file: str, old: str, new: str) -> Callable[[Path], None]:
 QUERY, NAMES = "encoder_l1_self_Wq", "a.spm32k.vocab.yml"
 SPOILED: dict[str, Callable[[Path], None]] = {
     "not a Marian model": with_arrays(lambda arrays: arrays.pop("special:model.yml")),
-    "are int8": with_arrays(lambda arrays: arrays.update({QUERY: arrays[QUERY].astype(np.int8)})),
     "cannot be read": with_arrays(lambda arrays: arrays.update({QUERY: np.array([{}, {}], dtype=object)})),
     "does not have: 'encoder_l1_self_Wx'": with_arrays(lambda arrays: arrays.update(encoder_l1_self_Wx=arrays[QUERY])),
-    "2 models": replaced("decoder.yml", "vocabs:", "  - b.npz\nvocabs:"),
     "beam-size = 'x'": replaced("decoder.yml", "beam-size: 6", "beam-size: x"),
     "from 0 without gaps": replaced(NAMES, '"<unk>": 1\n', '"<unk>": 2\n'),
-    "<unk> among them": replaced(NAMES, "<unk>", "<huh>"),
 }
 
 

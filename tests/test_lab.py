@@ -12,7 +12,7 @@ import torch
 
 import seq2see
 from seq2see.config import ModelConfig
-from seq2see.errors import ConfigError, InputError, UserError
+from seq2see.errors import ConfigError, UserError
 from seq2see.kernels.layers import table_of
 from seq2see.learn import lab
 
@@ -156,13 +156,3 @@ def test_a_models_sums_are_what_its_encoder_reads() -> None:
     assert result.sums == pytest.approx(cosine(read[2].tolist(), read[4].tolist()), abs=1e-6)
     assert lab.model_similarities(model, tokenizer, ("8", "8")).words == pytest.approx(1)
     torch.testing.assert_close(lab.position_vector(model, 3), model.encoder.embedding.positions[3])
-
-
-def test_words_and_positions_that_a_model_does_not_have() -> None:
-    model, tokenizer = dates().transformer, dates().tokenizers.source
-    with pytest.raises(InputError, match="'é'"):
-        lab.model_similarities(model, tokenizer, ("été", "a"))
-    with pytest.raises(InputError, match="no tokens"):
-        lab.model_similarities(model, tokenizer, ("", "a"))
-    with pytest.raises(UserError, match="no position 64: this model has 0 to 63"):
-        lab.model_similarities(model, tokenizer, ("a", "b"), at=(0, 64))

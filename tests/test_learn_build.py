@@ -247,7 +247,7 @@ def outcome_of(parts: dict[str, Callable[..., Any]]) -> str:
 
 def test_the_functions_learn_from_nothing(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """By a clock that counts the steps, since a busy machine takes few in a second."""
-    monkeypatch.setattr("seq2see.learn.network.time.monotonic", itertools.count().__next__)
+    monkeypatch.setattr("seq2see.learn.network.time.process_time", itertools.count().__next__)
     monkeypatch.setattr(
         "seq2see.learn.network.splits", lambda train, held_out, *rest, **years: splits(train, 5, *rest, **years)
     )

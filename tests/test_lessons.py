@@ -12,6 +12,7 @@ import itertools
 import re
 import subprocess
 import sys
+import tomllib
 from collections.abc import Callable, Iterator
 from contextlib import redirect_stdout
 from pathlib import Path
@@ -33,6 +34,7 @@ from conftest import PATIENCE, sweep
 from seq2see.learn.lesson import check, live
 
 LESSONS = Path(__file__).parent.parent / "lessons"
+SOURCE = tomllib.loads((LESSONS.parent / "pyproject.toml").read_text(encoding="utf-8"))["project"]["urls"]["Source"]
 NAMES = [
     "01-text-to-ids",
     "02-embeddings-and-similarity",
@@ -227,6 +229,8 @@ def test_a_lesson_begins_with_a_question_and_a_picture_and_ends_with_an_exercise
     first, install, picture, *others = read(name).cells
     assert is_folded(install)
     assert '"pip", "install"' in install.source
+    assert f'"git+{SOURCE}"' in install.source
+    assert "seq2see[train] @ {home}" in install.source
     assert re.fullmatch(r"# \d+\. [^\n]+\n\n\*\*.+\?\*\*|# \d+\. [^\n]+\n\n\*+gare\*.+\?\*\*", first.source)
     assert is_folded(picture)
     assert "image/png" in picture.outputs[0].data

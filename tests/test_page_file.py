@@ -16,14 +16,19 @@ from playwright.sync_api import BrowserContext, Page, expect
 
 import seq2see
 from conftest import PATIENCE, downloaded, forgotten, several_models, sweep
-from seq2see.config import DecodingConfig
+from seq2see.config import Config, DecodingConfig, ModelConfig, TrainingConfig
 from seq2see.errors import UserError
 from seq2see.inspection.tables import array_of
-from seq2see.inspection.trace import TakeOver, mute_head
+from seq2see.inspection.trace import TakeOver, Trace, mute_head, record
+from seq2see.model.transformer import Transformer
 from seq2see.page.describe import describe_ensemble, describe_model
 from seq2see.page.live import live_page, why_not
 from seq2see.page.single_file import single_file
 from seq2see.seq2seq import Seq2Seq
+from seq2see.serve.forms import TraceRequest
+from seq2see.serve.traces import Tracer
+from seq2see.storage.folder import Tokenizers
+from seq2see.tokenizers.tokenizer import Tokenizer
 
 Open = Callable[..., Page]
 LONG = """
@@ -58,7 +63,7 @@ def open_file(context_of: Callable[..., BrowserContext], files: dict[str, Path])
     faults: list[str] = []
     pages = []
 
-    def open_(name: str | Path = "dates", view: str = "", **settings: Any) -> Page:
+    def open_(name: str | Path = "dates", view: str = "", folded: bool = False, **settings: Any) -> Page:
         page = context_of(
             **{"viewport": {"width": 1280, "height": 900}, "offline": True, "reduced_motion": "reduce", **settings}
         ).new_page()
@@ -68,7 +73,8 @@ def open_file(context_of: Callable[..., BrowserContext], files: dict[str, Path])
         page.on("console", lambda message: message.type in {"error", "warning"} and faults.append(message.text))
         page.on("pageerror", lambda error: faults.append(str(error)))
         file = name if isinstance(name, Path) else files[name]
-        page.goto(f"{file.as_uri()}#{view}")
+        alone = folded or view.startswith(("puzzle", "tour", "claim"))  # otherwise all numbers are unfolded
+        page.goto(f"{file.as_uri()}#{view}" if alone else f"{file.as_uri()}#all=true&{view}")
         page.wait_for_selector("#answer:not(:empty)")
         page.wait_for_function("() => !document.querySelector('[data-waiting]')")
         return page
@@ -667,121 +673,271 @@ def test_puzzles_are_offered_only_for_the_model_that_they_were_measured_on(
     expect(page.locator("#tour")).to_be_hidden()
 
 
-# --- the tour ------------------------------------------------------------------------------------------
+# --- the stage -----------------------------------------------------------------------------------------
+
+GATES = [f"{kind}.{layer}.{head}" for layer in range(2) for kind in ("decoder", "cross") for head in range(4)]
 
 
-def test_the_tour_by_keyboard_lets_the_reader_act_and_says_what_is_true(open_file: Open, model: Seq2Seq) -> None:
-    page = open_file()
+def needed(trace: Trace, key: str, step: int) -> float:
+    """How much the log-probability of a letter falls without a head, by one run of the model with the answer held."""
+    kind, layer, head = key.split(".")
+    name = f"decoder.layers.{layer}.{'cross' if kind == 'cross' else 'self'}_attention.z"
+    off = record(
+        trace.transformer, trace.tokenizers, trace.text, target=trace.output, edit={name: mute_head(int(head))}
+    )
+    return trace.steps()[step].log_probability - off.steps()[step].log_probability
+
+
+def test_the_stage_shows_what_each_letter_needs(open_file: Open, model: Seq2Seq) -> None:
+    page, trace = open_file(view="step=0", folded=True), model.trace("1845-01-05")
+    for step in (0, 8, 12):
+        page.locator(f'.chip[data-step="{step}"]').click()
+        expect(page.locator(".wrote .last")).to_have_text(visible_sign(trace.target_tokens[step]))
+        for key in GATES:
+            fall = needed(trace, key, step)
+            kind, layer, head = key.split(".")
+            weights = array_of(
+                trace, f"decoder.layers.{layer}.{'cross' if kind == 'cross' else 'self'}_attention.weights"
+            )
+            row = weights[int(head), step]
+            sign = visible_sign((trace.source_tokens if kind == "cross" else trace.target_tokens)[row.argmax()])
+            gate = page.locator(f'[data-gate="{key}"]')
+            worth = f"needed: log P falls by {fall:.2f} without it" if fall >= 0.01 else "not needed"
+            says = f"head {head} of layer {layer}, {100 * row.max():.0f}% of its attention on ‘{sign}’, {worth}"
+            expect(gate).to_have_attribute("aria-label", re.compile(re.escape(says) + "$"))
+            expect(gate.locator("small")).to_have_text(f"‘{sign}’ −{fall:.1f}" if fall >= 0.01 else f"‘{sign}’")
+    logs = trace.steps()[12].log_probability, trace.steps()[12].log_probability - needed(trace, "cross.1.3", 12)
+    share = 100 * array_of(trace, "decoder.layers.1.cross_attention.weights")[3, 12, 2]
+    expect(page.locator("#flight-says")).to_have_text(
+        f"To write 8, it needs head 3 of layer 1 most, which looks at ‘8’ ({share:.1f}%): without it ‘8’ falls from "
+        f"> 99.9% to 1 in {float(f'{1 / np.exp(logs[1]):.2g}'):,.0f}."
+    )
+    page.locator('.chip[data-step="3"]').click()  # the most needed gate looks back; the text is not needed at all
+    expect(page.locator("#flight-says")).to_contain_text("it needs head 2 of layer 1 most, which looks back at")
+    page.get_by_role("button", name="where it looks").click()
+    expect(page.locator("#flight-says")).to_contain_text("Whether that matters is another question.")
+    expect(page.locator('[data-gate="cross.1.3"] small')).to_have_text("‘∎’ 99%")
+    assert "shows=looks" in page.url
+
+
+def visible_sign(token: str) -> str:
+    return {"<sos>": "▸", "<eos>": "∎", " ": "␣"}.get(token, token)
+
+
+def test_where_no_gate_matters_the_page_says_so(open_file: Open, model: Seq2Seq) -> None:
+    trace = model.trace("1845-01-05")
+    [step] = [t for t in (6, 7, 10) if all(needed(trace, key, t) < 0.01 for key in GATES)][:1]
+    page = open_file(view=f"step={step}", folded=True)
+    so = trace.output[:step]
+    expect(page.locator("#flight-says")).to_contain_text(f"what is written, {so}, is enough; head ")
+    expect(page.locator("#flight-says")).to_contain_text("rests on ‘∎’.")
+    expect(page.locator(".gate.needed")).to_have_count(0)
+
+
+def test_a_forced_token_is_not_explained_as_if_it_were_chosen(open_file: Open, model: Seq2Seq) -> None:
+    page = open_file(view="step=0", folded=True)
+    page.get_by_role("button", name="write a instead").click()
+    page.locator('.chip[data-step="0"]').click()
+    says = page.locator("#flight-says")
+    expect(says).to_contain_text("You chose a; the model gives it 1 in ")
+    expect(says).to_contain_text("By itself it would write J (> 99.9%).")
+    page.wait_for_timeout(1200)
+    expect(page.locator("#flight-why")).to_be_empty()
+    expect(page.locator(".gate.needed")).to_have_count(0)
+
+
+def test_layer_0_stands_above_layer_1_and_looking_back_beside_looking_at_the_text(open_file: Open) -> None:
+    for wide, height in ((1440, 900), (1280, 720), (390, 844)):
+        page = open_file(view="step=12", folded=True, viewport={"width": wide, "height": height})
+        boxes = {key: page.locator(f'[data-gate="{key}"]').bounding_box() or {} for key in GATES}
+        assert boxes["cross.0.3"]["y"] + boxes["cross.0.3"]["height"] < boxes["cross.1.0"]["y"]
+        assert boxes["decoder.0.3"]["x"] + boxes["decoder.0.3"]["width"] < boxes["cross.0.0"]["x"]
+        assert all(box["height"] >= 24 and box["width"] >= 24 for box in boxes.values())
+        assert page.evaluate("() => document.body.scrollWidth <= innerWidth")
+        feeds = page.locator(".feed")
+        expect(feeds).to_have_count(2)
+        page.get_by_role("button", name="read by the encoder").click()
+        expect(page.locator("#encoder")).to_be_in_viewport()
+
+
+def test_a_link_opens_the_page_at_a_panel(open_file: Open) -> None:
+    page = open_file(view="step=3&box=encoder.feed_forward", folded=True)  # as lesson 6 does
+    expect(page.locator("#layer-title")).to_be_in_viewport()
+    expect(page.locator("#layer figcaption b").nth(1)).to_have_text("h")
+    page = open_file(view="step=0&box=encoder.embedding", folded=True)
+    expect(page.locator("#embedding-title")).to_be_in_viewport()
+
+
+def test_the_page_opens_without_moving_what_is_there(open_file: Open) -> None:
+    page = open_file(folded=True)
+    page.wait_for_timeout(1500)
+    moved = page.evaluate(
+        """() => new Promise((resolve) => {
+          let sum = 0;
+          const add = (list) => { for (const one of list.getEntries()) if (!one.hadRecentInput) sum += one.value; };
+          new PerformanceObserver(add).observe({ type: "layout-shift", buffered: true });
+          setTimeout(() => resolve(sum), 300);
+        })"""
+    )
+    assert moved < 0.1  # it was 1.07
+
+
+def test_the_shares_that_are_drawn_are_followed_by_all_that_comes_of_them(open_file: Open, model: Seq2Seq) -> None:
+    page, trace = open_file(view="step=12&zoom=1.3.2", folded=True), model.trace("1845-01-05")
+    base = "decoder.layers.1.cross_attention"
+    values, row = array_of(trace, f"{base}.v")[:, 3], array_of(trace, f"{base}.weights")[3, 12].copy()
+    box = page.get_by_role("slider", name="Share of ‘4’").bounding_box() or {}
+    page.mouse.move(box["x"] + box["width"] / 2, box["y"] + 6 + 36)
+    page.mouse.down()  # held: nothing has been asked of the view yet
+    expect(page.locator(".whose")).to_have_text("shares drawn by you")
+    written = "all => all.map(one => Number(one.getAttribute('aria-valuenow')) / 100)"
+    shares = page.locator(".drawable td").evaluate_all(written)
+    row = row * (1 - shares[3]) / (1 - row[3])
+    row[3] = shares[3]
+    np.testing.assert_allclose(shares, row, atol=0.006)  # the others yield in proportion
+    mixture = row @ values
+    tall = page.locator("#zoom .seeks").last.locator(".bits i")
+    signs = tall.evaluate_all("bits => bits.map(bit => bit.className)")
+    heights = tall.evaluate_all("bits => bits.map(bit => parseInt(bit.style.getPropertyValue('--tall')))")
+    assert [each == "minus" for each in signs] == [bool(value < 0) for value in mixture]
+    np.testing.assert_allclose(heights, 50 * np.abs(mixture) / np.abs(values).max(), atol=1.5)
+    strongest = int(np.abs(array_of(trace, f"{base}.z")[12, 3]).argmax())
+    assert number(page.locator("#zoom .result b").last.inner_text()) == pytest.approx(mixture[strongest], abs=0.03)
+    page.mouse.up()
+    expect(page.locator("#remark")).to_contain_text("a row drawn")
+    expect(page.locator(".whose")).to_have_text("shares drawn by you")
+    expect(page.locator("#zoom")).to_contain_text("You have drawn this row")
+    expect(page.locator("#zoom")).not_to_contain_text("This head is off")
+
+
+def test_a_text_from_right_to_left_begins_at_the_right(open_file: Open, tmp_path: Path) -> None:
+    text = "أين المحطة؟"
+    tokenizer = Tokenizer.characters_of([text, "abcd"])
+    config = ModelConfig.of(
+        source_vocabulary=tokenizer.size, target_vocabulary=tokenizer.size, d_model=16, heads=2, d_ff=16,
+        encoder_layers=1, decoder_layers=1, max_length=14,
+    )  # fmt: skip
+    torch.manual_seed(2)
+    made = Seq2Seq(Config("words", config, TrainingConfig()), Tokenizers.one(tokenizer), Transformer(config).eval())
+    path = tmp_path / "arabic.html"
+    path.write_text(live_page("arabic", made, text), encoding="utf-8")
+    page = open_file(path, folded=True)
+    places = page.locator(".reads.text button").evaluate_all("all => all.map(one => one.getBoundingClientRect().left)")
+    assert places == sorted(places, reverse=True)
+    assert page.locator("#text").evaluate("field => getComputedStyle(field).direction") == "rtl"
+
+
+# --- the tour and the claims ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("size", [(1280, 720), (390, 844)], ids=["laptop", "telephone"])
+def test_caption_target_and_consequence_are_visible_at_every_stop(open_file: Open, size: tuple[int, int]) -> None:
+    page = open_file(folded=True, viewport={"width": size[0], "height": size[1]})
     page.get_by_role("button", name="Take the tour").click()
-    card, task = page.locator("#tour"), page.locator("#tour .task")
-    weights = array_of(model.trace("1845-01-05"), "decoder.layers.1.cross_attention.weights")
-    off = model.trace("1845-01-05", edit={"decoder.layers.1.cross_attention.z": mute_head(3)}).output
-    next_ = card.get_by_role("button", name="Next")
-    expect(next_).to_be_focused()
-
-    def below_the_card(selector: str) -> bool:
-        ours, theirs = card.bounding_box(), page.locator(selector).first.bounding_box()
-        assert ours
-        assert theirs
-        return theirs["y"] >= ours["y"] + ours["height"]
-
-    expect(card).to_contain_text("1 of 5")
-    assert card.get_by_role("link").get_attribute("href") == "https://arxiv.org/abs/1706.03762"
-    assert below_the_card("#flight")  # it covers nothing of what it is about
-    expect(task).not_to_have_class(re.compile("done"))
-    page.locator("#step").fill("12")
-    expect(task).to_have_class(re.compile("done"))
-    expect(task).to_contain_text(
-        f"head 3 of layer 1: it looks there with {100 * weights[3, 12, 2]:.1f}% of its attention"
-    )
-    next_.focus()
-    page.keyboard.press("Enter")
-    expect(card).to_contain_text("2 of 5")
-    assert weights[:, 12, 2].argmax() == 3  # of all heads of both layers
-    expect(card).to_contain_text(f"head 3 of layer 1 spends {100 * weights[3, 12, 2]:.1f}% of its attention on the 8")
-    gate = page.locator('[data-gate="cross.1.3"]')
-    gate.focus()
-    page.keyboard.press("Space")
-    answer(page).to_have_text(off)
-    others = sum(a != b for a, b in zip(off.ljust(15), "January 5, 1845", strict=True))
-    expect(task).to_contain_text(f"the answer becomes “{off}”: {others} of 15 characters")
-    expect(card).not_to_contain_text("spends")  # a closed head hands on nothing
-    expect(gate).to_be_focused()
-    next_.focus()
-    page.keyboard.press("ArrowRight")
-    expect(card).to_contain_text("3 of 5")
-    answer(page).to_have_text("January 5, 1845")
-    page.locator(".reads button").nth(2).focus()
-    page.keyboard.press("Enter")
-    expect(page.locator("#zoom .result b").last).to_have_text(f"{weights[3, 12, 2]:.4f}")
-    expect(task).to_have_class(re.compile("done"))
-    next_.focus()
-    page.keyboard.press("Enter")
-    expect(card).to_contain_text("4 of 5")
-    page.locator(".candidates button").nth(2).click()
-    expect(task).to_contain_text("It goes on from there: “")
-    expect(card).to_contain_text("the likeliest is written: here J.")  # although another one was chosen
-    assert page.locator("#answer").inner_text() in task.inner_text()
-    next_.focus()
-    page.keyboard.press("Enter")
-    expect(card).to_contain_text("5 of 5")
-    expect(card).to_contain_text("answers as soon as the date is complete")
-    page.locator("#text").fill("1969-07-20")
-    answer(page).to_have_text("July 20, 1969")
-    expect(task).to_contain_text("✓ “July 20, 1969”")
-    expect(card).to_contain_text("That is the tour")
-    card.get_by_role("button", name="Back").click()
-    expect(card).to_contain_text("The date above is now 1845-01-05.")
-    page.locator("#text").fill("1969-07-20")
-    answer(page).to_have_text("July 20, 1969")
-    expect(card).to_be_hidden()  # only the last stop asks for a text
-    page.go_back()
-    expect(card).to_be_visible()
-    page.keyboard.press("Escape")
-    expect(card).to_be_hidden()
-
-
-@pytest.mark.parametrize("size", [(1280, 640), (390, 700)], ids=["low", "narrow"])
-def test_what_the_tour_asks_for_is_in_sight(open_file: Open, size: tuple[int, int]) -> None:
-    page = open_file(view="tour=1", viewport={"width": size[0], "height": size[1]})
-    chip = page.locator(".chip").nth(12)
-    expect(chip).to_be_in_viewport(ratio=1)
-    box = chip.bounding_box()
-    assert box
-    page.mouse.click(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)  # without scrolling
-    expect(page.locator("#tour .task")).to_have_class(re.compile("done"))
-
-
-@pytest.mark.parametrize("view", ["tour=1", "tour=2&step=12&muted=cross.1.3", "tour=5", "puzzle=5", "puzzle=9"])
-def test_a_card_leaves_room_for_the_bars_of_the_flight(open_file: Open, view: str) -> None:
-    page = open_file(view=view, viewport={"width": 1280, "height": 860})
-    expect(page.locator(".tour:visible")).to_have_count(1)
-    if "muted" in view:
-        expect(page.locator("#versus")).to_be_visible()
-    bottom = page.locator(".candidates, .vector").evaluate_all(
-        "all => Math.max(...all.map(one => one.getBoundingClientRect().bottom))"
-    )
-    assert bottom <= page.locator("#scrub").evaluate("bar => bar.getBoundingClientRect().top")
-
-
-def test_the_tour_ends_with_a_word_and_leads_on(open_file: Open) -> None:
-    page = open_file(view="tour=5")
     card = page.locator("#tour")
-    card.get_by_role("button", name="train it here").click()
+    for stop in range(1, 7):
+        expect(card.locator(".count")).to_have_text(f"{stop} of 6")
+        expect(page.locator(".lead")).to_be_hidden()
+        assert card.locator(".asks").inner_text().endswith("?")  # it asks before it shows
+        for each in card.locator(".guess").all():
+            expect(each).to_be_in_viewport(ratio=1)
+        card.locator(".guess").first.click()
+        expect(card.locator(".done")).to_contain_text("You said: ")
+        target = page.locator(".pulses")
+        page.wait_for_timeout(900)  # what was opened has come to rest
+        expect(card.locator(".done")).not_to_contain_text(re.compile("NaN|undefined|…"))
+        expect(card.get_by_role("button", name=re.compile("Next|End"))).to_be_in_viewport(ratio=1)
+        expect(target).to_have_count(1)
+        box, dock = target.bounding_box() or {}, page.locator("#dock").bounding_box() or {}
+        assert box["y"] >= 0
+        assert box["y"] + box["height"] <= dock["y"] + 1  # nothing covers it
+        assert dock["y"] + dock["height"] <= size[1] + 1
+        assert (card.bounding_box() or {})["height"] <= 0.3 * size[1]
+        if stop == 5:
+            expect(page.locator("#zoom .unfold")).to_be_in_viewport()
+        else:
+            expect(page.locator("#answer")).to_be_in_viewport(ratio=1)
+        card.get_by_role("button", name=re.compile("Next|End")).click()
     expect(card).to_be_hidden()
-    expect(page.get_by_role("button", name="Forget everything", exact=True)).to_be_focused()
-    page.evaluate("() => { location.hash = 'tour=5'; }")
-    card.get_by_role("button", name="the puzzles").click()
-    expect(card).to_be_hidden()
-    expect(page.locator("#puzzle")).to_contain_text("1 of 12")
+    answer(page).to_have_text("January 5, 1845")
 
 
-def test_a_stop_of_the_tour_can_be_linked(open_file: Open) -> None:
-    page = open_file(view="tour=4")
-    expect(page.locator("#tour")).to_contain_text("It could have written something else")
-    expect(page.locator("#step")).to_have_value("0")
-    page.get_by_role("button", name="Leave the tour").click()
-    expect(page.locator("#tour")).to_be_hidden()
+def test_the_tour_says_what_is_measured(open_file: Open, model: Seq2Seq) -> None:
+    trace = model.trace("1845-01-05")
+    logs = [step.log_probability for step in trace.steps()]
+    off = model.trace("1845-01-05", edit={"decoder.layers.1.cross_attention.z": mute_head(3)}).output
+    forced = next(id_ for id_, token in enumerate(model.tokenizers.target.vocabulary()) if token == "M")
+    march = Tracer(model).trace(TraceRequest(input="1845-01-05", prefix=[forced])).output
+
+    def kept(key: str, step: int) -> str:
+        p = float(np.exp(logs[step] - needed(trace, key, step)))
+        return f"{100 * p:.1f}%" if p >= 0.001 else f"1 in {float(f'{1 / p:.2g}'):,.0f}"
+
+    said = {
+        1: f"falls from > 99.9% to {kept('cross.1.3', 12)}",
+        2: f"without it J keeps {kept('cross.0.2', 0)}. Without head 3 of layer 1 it falls to {kept('cross.1.3', 0)}",
+        3: "with all gates to the date closed at once, a keeps > 99.9%",
+        4: f"“{march}”",
+        5: f"a share of {100 * array_of(trace, 'decoder.layers.1.cross_attention.weights')[3, 12, 2]:.1f}%",
+        6: f"“{off}”: {sum(a != b for a, b in zip(off.ljust(15), trace.output, strict=True))} of 15 characters",
+    }
+    for stop, words in said.items():
+        page = open_file(view=f"tour={stop}")  # each stop can be linked
+        expect(page.locator("#tour .count")).to_have_text(f"{stop} of 6")
+        page.locator("#tour .guess").nth(1).focus()
+        page.keyboard.press("Enter")  # by keyboard
+        expect(page.locator("#tour .done")).to_contain_text(words)
+        expect(page.locator("#tour .next")).to_be_focused()
+        page.evaluate("() => document.activeElement.blur()")
+        if stop == 2:  # the arrows still move through the answer
+            page.keyboard.press("ArrowRight")
+            expect(page.locator("#step")).to_have_value("1")
+        page.keyboard.press("Escape")
+        if stop == 5:
+            page.keyboard.press("Escape")  # the first one has closed the zoom
+        expect(page.locator("#tour")).to_be_hidden()
+
+
+def test_each_claim_is_one_sentence_one_action_and_a_number_that_python_finds_too(
+    open_file: Open, model: Seq2Seq
+) -> None:
+    trace = model.trace("1845-01-05")
+    name = "decoder.layers.1.cross_attention.weights"
+    copied = 0
+    digits = [s for s, token in enumerate(trace.source_tokens) if token.isdigit()]
+    for s in digits:
+        row = torch.zeros(len(trace.source_tokens))
+        row[s] = 1
+        over = TakeOver(row.expand(4, 1, -1), name, head=3, row=8, from_row=0)
+        copied += model.trace("1845-01-05", edit={name: over}).output_tokens[8] == trace.source_tokens[s]
+    same = 0
+    for text in ("1845-01-05", "2025-09-03", "1426-08-10", "1999-12-31", "2000-02-29", "1066-10-14", "1789-07-14",
+                 "1969-07-20", "3141-05-09", "9876-04-30"):  # fmt: skip
+        own = model.trace(text)
+        scaled = "encoder.embedding.scaled"
+        over = TakeOver(own[scaled], scaled, row=5, from_row=1)
+        same += model.trace(text, edit={scaled: over}).output == own.output
+    claims = {
+        "need": f"of J falls by {needed(trace, 'cross.0.2', 0):.3f}; without head 3 of layer 1 by "
+        f"{needed(trace, 'cross.1.3', 0):.2f}.",
+        "copy": f"for {copied} of the {len(digits)} digits of the date",
+        "place": f"{same} of ten dates are answered as before",
+    }
+    assert copied >= 6  # else it would be no claim
+    assert same == 10
+    page = open_file(folded=True)
+    expect(page.locator("#claims button")).to_have_count(len(claims))
+    for claim, says in claims.items():
+        page = open_file(view=f"claim={claim}")
+        card = page.locator("#tour")
+        expect(card).to_be_visible()
+        expect(card.locator(".done")).to_be_empty()
+        card.locator(".next").click()
+        expect(card.locator(".done")).to_contain_text(says)
+        assert re.search(r"\d", card.locator(".done").inner_text())
+    expect(page.locator("#answer")).to_have_text("January 5, 1845")  # with a hyphen overwritten
+    page.get_by_role("button", name="To the page").click()
+    expect(card).to_be_hidden()
 
 
 # --- the flight ----------------------------------------------------------------------------------------
@@ -803,7 +959,7 @@ def shades(page: Page) -> list[int]:
 
 
 def test_the_answer_is_written_when_the_page_opens_and_enter_writes_it_again(open_file: Open) -> None:
-    page = open_file(reduced_motion="no-preference")
+    page = open_file(folded=True, reduced_motion="no-preference")
     expect(page.locator("#play")).to_have_attribute("aria-label", "Pause")
     before = shades(page)
     page.wait_for_function("() => Number(document.querySelector('#step').value) >= 2", timeout=5000)
@@ -815,80 +971,19 @@ def test_the_answer_is_written_when_the_page_opens_and_enter_writes_it_again(ope
     expect(page.locator("#text")).to_be_focused()
     page.keyboard.press("Enter")
     expect(page.locator("#play")).to_have_attribute("aria-label", "Pause")
-    still = open_file()
+    # it comes to rest at the letter that tells most, not at the end
+    expect(page.locator("#play")).to_have_attribute("aria-label", "Play", timeout=30_000)
+    expect(page.locator("#step")).to_have_value("13")
+    still = open_file(folded=True)
     expect(still.locator("#play")).to_have_attribute("aria-label", "Play")  # nothing moves by itself
-    assert min(shades(still)[1:]) > 0  # the tokens cover the first tenth
-
-
-def test_the_flight_shows_the_models_numbers(open_file: Open, model: Seq2Seq) -> None:
-    page = open_file(view="step=12")
-    trace = model.trace("1845-01-05")
-    weights = array_of(trace, "decoder.layers.1.cross_attention.weights")
-    says = page.locator("#flight-says")
-    share = re.compile(
-        rf"To write 8, head 3 of layer 1 looks at ‘8’ with {100 * weights[3, 12, 2]:.1f}% of its attention"
-    )
-    page.wait_for_timeout(500)
-    page.locator(".chip").nth(11).click()
-    page.locator(".chip").nth(12).click()
-    expect(says).to_have_text(share)
-    names = page.locator(".candidates .token").all_inner_texts()
-    assert names == [token for token, _ in trace.steps(top=4)[12].top]
-    page.locator(".reads button").nth(2).click()
-    z = array_of(trace, "decoder.layers.1.cross_attention.z")[12, 3]
-    tall = (
-        page.locator("#zoom .seeks")
-        .last.locator(".bits i")
-        .evaluate_all("bits => bits.map(bit => [bit.className, parseInt(bit.style.getPropertyValue('--tall'))])")
-    )
-    assert [kind == "minus" for kind, _ in tall] == [value < 0 for value in z]
-    assert np.argmax([height for _, height in tall]) == np.abs(z).argmax()
-    shown = page.locator(".unfold tbody tr").nth(2).locator("small").all_inner_texts()[1:]
-    assert shown[2] == f"{100 * weights[3, 12, 2]:.1f}%"
-    assert "zoom=1.3.2" in page.url
-    page.keyboard.press("Escape")
-    expect(page.locator("#zoom")).to_be_hidden()
-    expect(page.locator(".sky")).to_be_visible()
-
-
-def test_the_first_sentence_says_the_models_own_share(open_file: Open, model: Seq2Seq) -> None:
-    weights = model.trace("1845-01-05")["decoder.layers.0.cross_attention.weights"]
-    says = open_file(view="step=0").locator("#flight-says")  # the file holds shades, the model has numbers
-    expect(says).to_have_text(
-        f"To write J, head 2 of layer 0 looks at ‘1’ with {100 * weights[2, 0, 7]:.1f}% of its attention."
-    )
-    page = open_file(view="step=1")
-    weights = model.trace("1845-01-05")["decoder.layers.1.cross_attention.weights"]
-    assert weights[3, 1, -1] > weights[1, 1, 6]  # the end has a larger share than any character
-    expect(page.locator("#flight-says")).to_have_text(
-        f"To write a, head 1 of layer 1 looks at ‘0’ with {100 * weights[1, 1, 6]:.1f}% of its attention "
-        "(▸ and ∎ do not count)."
-    )
-
-
-def test_gates_say_what_holds_for_the_letter(open_file: Open, model: Seq2Seq) -> None:
-    page = open_file(view="step=0")
-    trace = model.trace("1845-01-05")
-    for step in (0, 12):
-        page.locator(f'.chip[data-step="{step}"]').click()
-        for layer in range(2):
-            for head, row in enumerate(array_of(trace, f"decoder.layers.{layer}.cross_attention.weights")[:, step]):
-                token = trace.source_tokens[row.argmax()]
-                sign = {"<sos>": "▸", "<eos>": "∎"}.get(token, token)
-                gate = page.locator(f'[data-gate="cross.{layer}.{head}"]')
-                expect(gate.locator("small")).to_have_text(f"{100 * row.max():.0f}% on ‘{sign}’")
-                named = f"Gate: head {head} of layer {layer}, {100 * row.max():.0f}% of its attention on ‘{sign}’"
-                expect(gate).to_have_attribute("aria-label", named)
+    assert min(shades(still)[2:]) > 0  # the tokens cover the first tenths
 
 
 def test_a_letter_that_is_not_copied_is_explained_by_the_model(open_file: Open, model: Seq2Seq) -> None:
     page = open_file(view="step=0")
     why = page.locator("#flight-why")
     other = model.trace("1845-02-05").output_tokens[0]
-    expect(why).to_have_text(
-        "‘J’ is not in ‘1845-01-05’, so it is not copied. "
-        f"It follows from the shaded 1: if that were 2, the model would write ‘{other}’ here."
-    )
+    expect(why).to_have_text(f"The text has no ‘J’. If the shaded 1 were 2, the model would write ‘{other}’ here.")
     page.locator('.chip[data-step="12"]').click()
     expect(why).to_be_empty()  # the 8 is copied
     page.locator("#text").fill("1845-12-05")
@@ -896,25 +991,13 @@ def test_a_letter_that_is_not_copied_is_explained_by_the_model(open_file: Open, 
     page.locator('.chip[data-step="0"]').click()
     other = model.trace("1845-10-05").output_tokens[0]
     # There are no months 13 to 19.
-    expect(why).to_contain_text(f"the shaded 2: if that were 0, the model would write ‘{other}’ here.")
+    expect(why).to_contain_text(f"If the shaded 2 were 0, the model would write ‘{other}’ here.")
     page.locator('.chip[data-step="1"]').click()
-    expect(why).to_contain_text("No other digit in place of the shaded 2 changes it: it continues ‘D’.")
-
-
-@pytest.mark.parametrize("wide", [1280, 390])
-def test_the_names_of_layers_stand_beside_the_threads(open_file: Open, wide: int) -> None:
-    page = open_file(view="step=0", viewport={"width": wide, "height": 900})
-    gates = page.locator(".gate").evaluate_all("all => all.map(one => one.getBoundingClientRect().toJSON())")
-    names = page.locator(".gate-layer > span")
-    expect(names).to_have_text(["layer 0", "layer 1"])
-    for box in names.evaluate_all("all => all.map(one => one.getBoundingClientRect().toJSON())"):
-        assert all(gate["top"] <= box["top"] + 2 and box["bottom"] <= gate["bottom"] + 2 for gate in gates)
-        assert all(box["right"] <= gate["left"] or gate["right"] <= box["left"] for gate in gates)
-    assert page.evaluate("() => document.body.scrollWidth <= innerWidth")
+    expect(why).to_contain_text("No other digit in place of the shaded 2 changes the ‘e’.")
 
 
 def test_words_explain_themselves_by_mouse_touch_and_keyboard(open_file: Open) -> None:
-    page = open_file(view="tour=2&muted=cross.0.0", has_touch=True)
+    page = open_file(view="all=true&step=12&muted=cross.0.0", has_touch=True)
     places = {"heads": "#flight-key", "layer": "#flight-key", "vector": "#flight-key", "token": "#flight-key"}
     places |= {"signs": "#encoder .map-key", "mixed": "#encoder .map-key", "log P": "#versus"}
     for count, (word, place) in enumerate(places.items()):
@@ -938,7 +1021,6 @@ def test_words_explain_themselves_by_mouse_touch_and_keyboard(open_file: Open) -
         assert box["x"] + box["width"] <= 1280
         page.keyboard.press("Escape")
         expect(note).to_have_count(0)
-    expect(page.locator("#tour")).to_contain_text("2 of 5")  # Esc has closed nothing else
 
 
 def test_scores_below_zero_point_down(open_file: Open, model: Seq2Seq) -> None:
@@ -960,7 +1042,7 @@ def test_scores_below_zero_point_down(open_file: Open, model: Seq2Seq) -> None:
 def test_an_unchanged_answer_is_said_to_be_unchanged(open_file: Open) -> None:
     page = open_file(view="step=0&muted=cross.0.0")
     versus = page.locator("#versus")
-    expect(versus).to_contain_text("1 head off: January 5, 1845 is unchanged (log P")
+    expect(versus).to_contain_text("1 head off: January 5, 1845 is unchanged (")
     expect(versus.locator("s")).to_have_count(0)
     page.get_by_role("switch", name="Gate: head 3 of layer 1").click()
     expect(versus.locator("s")).to_have_text("January 5, 1845")
@@ -988,15 +1070,14 @@ def test_a_thread_is_zoomed_into_where_it_is_pointed_at(open_file: Open) -> None
 @pytest.mark.parametrize(
     ("view", "motion"),
     sweep(
-        [("tour=3&step=12&zoom=1.3.2", "no-preference"), ("puzzle=3", "reduce"),
-         ("tour=3&step=12&zoom=1.3.2", "reduce"), ("puzzle=3", "no-preference")],
+        [("puzzle=3", "no-preference"), ("puzzle=3", "reduce")],
         2,
     ),
 )  # fmt: skip
 def test_the_flight_is_drawn_again_when_the_next_stop_leaves_the_zoom(open_file: Open, view: str, motion: str) -> None:
     page = open_file(view=view, reduced_motion=motion)
     expect(page.locator("#zoom .unfold")).to_be_visible()
-    card = page.locator("#tour" if view.startswith("tour") else "#puzzle")
+    card = page.locator("#puzzle")
     card.get_by_role("button", name="Next").click()
     expect(page.locator("#zoom")).to_be_hidden()
     page.wait_for_timeout(1500)  # the flight and the change from the zoom take less
@@ -1164,11 +1245,8 @@ def test_forty_tokens_are_legible_and_linked(open_file: Open) -> None:
     [
         ("puzzle=5&step=12", {"color_scheme": "dark"}),
         ("step=12", {}),
-        ("tour=3&step=12&zoom=1.3.2&pin=decoder.layers.1.cross_attention.weights~3~12~2", {}),
-        (
-            "tour=2&muted=cross.1.3&against=1945-01-05",
-            {"viewport": {"width": 390, "height": 844}, "color_scheme": "dark"},
-        ),
+        ("claim=need", {}),
+        ("tour=2", {"viewport": {"width": 390, "height": 844}, "color_scheme": "dark"}),
     ],
     ids=["puzzle", "flight", "tour", "narrow"],
 )
@@ -1176,39 +1254,13 @@ def test_axe_finds_no_fault(open_file: Open, view: str, settings: dict[str, Any]
     from axe_playwright_python.sync_playwright import Axe
 
     page = open_file(view=view, **settings)
-    page.locator("#ranking").scroll_into_view_if_needed()
-    page.wait_for_selector(".ranking tbody tr")
-    page.wait_for_timeout(300)
+    page.wait_for_timeout(600)
     found = Axe().run(page).response
     assert [(fault["id"], fault["nodes"][0]["html"]) for fault in found["violations"]] == []
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
 
 
 # --- heads, patches, downloads -------------------------------------------------------------------------
-
-
-def test_heads_are_ranked_by_what_the_answer_loses(open_file: Open, model: Seq2Seq) -> None:
-    page = open_file(view="step=0")
-    page.locator("#ranking").scroll_into_view_if_needed()
-    rows = page.locator(".ranking tbody tr")
-    expect(rows).to_have_count(12)
-    falls = [number(text) for text in page.locator(".ranking .n").all_inner_texts()]
-    assert falls == sorted(falls, reverse=True)
-    name, fall = rows.first.locator("th").inner_text(), falls[0]
-    kind, layer, head = re.fullmatch(r"(\w+) · layer (\d) · head (\d)", name).groups()
-    assert kind == "decoder"
-    before = model.trace("1845-01-05")
-    edit = {f"decoder.layers.{layer}.self_attention.z": mute_head(int(head))}
-    after = model.trace("1845-01-05", target=before.output, edit=edit)
-    lost = sum(a.log_probability - b.log_probability for a, b in zip(before.steps(), after.steps(), strict=True))
-    assert fall == pytest.approx(lost, abs=0.02)
-    page.get_by_role("button", name="this token, ‘J’").click()
-    page.locator(".chip").nth(12).click()  # the 8 of the year, which the head that copies fetches
-    expect(rows.first.locator("th")).to_have_text("cross · layer 1 · head 3")
-    edit = {"decoder.layers.1.cross_attention.z": mute_head(3)}
-    after = model.trace("1845-01-05", target=before.output, edit=edit)
-    lost = before.steps()[12].log_probability - after.steps()[12].log_probability
-    assert number(page.locator(".ranking .n").first.inner_text()) == pytest.approx(lost, abs=0.01)
 
 
 @pytest.mark.heavy
@@ -1227,9 +1279,7 @@ def test_numbers_are_taken_over_from_another_run(open_file: Open, model: Seq2Seq
         x[3] = donor[3]
         return x
 
-    expected = model.trace("1845-01-05", edit={"encoder.memory": patch})
-    log_p = number(page.locator("#difference tbody tr").nth(1).locator(".n").inner_text())
-    assert log_p == pytest.approx(sum(step.log_probability for step in expected.steps()), abs=0.006)
+    answer(page).to_have_text(model.trace("1845-01-05", edit={"encoder.memory": patch}).output)
     page.go_back()
     answer(page).to_have_text("January 5, 1945")
     page.get_by_role("button", name="undo").first.click()
@@ -1242,8 +1292,9 @@ def test_numbers_are_taken_over_from_another_run(open_file: Open, model: Seq2Seq
         expected = model.trace("1845-01-05", edit={"encoder.memory": over})
         answer(page).to_have_text(expected.output)
         assert f"encoder.memory~-1~2~{-1 if col is None else col}~2" in unquote(page.url)
-        log_p = number(page.locator("#difference tbody tr").nth(1).locator(".n").inner_text())
-        assert log_p == pytest.approx(sum(step.log_probability for step in expected.steps()), abs=0.006)
+        held = model.trace("1845-01-05", target="January 5, 1845", edit={"encoder.memory": over})
+        log_p = sum(step.log_probability for step in held.steps())
+        expect(page.locator("#versus")).to_contain_text(f"0.00 → {f'−{-log_p:.2f}' if log_p < -0.005 else '0.00'})")
 
 
 def test_texts_of_other_lengths_are_compared_token_by_token(open_file: Open) -> None:
@@ -1251,14 +1302,9 @@ def test_texts_of_other_lengths_are_compared_token_by_token(open_file: Open) -> 
     lines = page.locator("#difference .said")
     expect(lines.nth(1)).to_have_text("September· 28, 2025")
     assert len(lines.nth(0).inner_text()) == len(lines.nth(1).inner_text())
-    assert page.locator("#difference .moved-heads canvas").count() == 24  # every head
-    assert page.locator("#difference .pair canvas").count() == 3
 
 
 def test_tensors_can_be_taken_along(open_file: Open, model: Seq2Seq, tmp_path: Path) -> None:
-    import csv
-    import json
-
     name = "decoder.layers.1.cross_attention.weights"
     page = open_file(
         view=f"muted=cross.0.1&against=1945-01-05&patches=encoder.memory~-1~2~-1~2&pin={name}~3~12~2&drawn=0.2.5~0~0~1~0~3~0~0~0~0~0~0~0"
@@ -1271,19 +1317,11 @@ def test_tensors_can_be_taken_along(open_file: Open, model: Seq2Seq, tmp_path: P
     edits = {"decoder.layers.0.cross_attention.z": mute_head(1), "encoder.memory": over, first: drawn}
     trace = model.trace("1845-01-05", edit=edits)
     expected = array_of(trace, name)
-    kept = {}
-    for kind in ("CSV", "JSON", "NPZ"):
-        with page.expect_download() as waiting:
-            page.locator(".take").first.get_by_role("button", name=kind).click()
-        assert waiting.value.suggested_filename == f"dates-{name}-head-3.{kind.lower()}"
-        kept[kind] = tmp_path / f"kept.{kind.lower()}"
-        waiting.value.save_as(kept[kind])
-    rows = list(csv.reader(kept["CSV"].read_text(encoding="utf-8").splitlines()))
-    assert rows[13][0] == "1 → 9"
-    np.testing.assert_allclose(np.array(rows[1:])[:, 1:].astype(float), expected[3], atol=1e-5)
-    held = json.loads(kept["JSON"].read_text(encoding="utf-8"))
-    np.testing.assert_allclose(held["values"], expected[3], atol=1e-5)
-    np.testing.assert_allclose(np.load(kept["NPZ"])[name], expected, atol=1e-5)
+    with page.expect_download() as waiting:
+        page.locator(".take").first.get_by_role("button", name="NPZ").click()
+    assert waiting.value.suggested_filename == f"dates-{name}-head-3.npz"
+    waiting.value.save_as(tmp_path / "kept.npz")
+    np.testing.assert_allclose(np.load(tmp_path / "kept.npz")[name], expected, atol=1e-5)
     page.context.grant_permissions(["clipboard-read", "clipboard-write"])
     page.locator(".take").first.get_by_role("button", name="copy as Python").click()
     expect(page.locator(".take").first).to_contain_text("copied")

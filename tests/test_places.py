@@ -10,9 +10,8 @@ import torch
 
 from conftest import small_model
 from seq2see.config import Config, TrainingConfig
-from seq2see.data import places as placing
 from seq2see.data.batching import Batch, Batches, PackedBatch, PackedBatches, Ragged
-from seq2see.data.places import _best, _blocks, with_copies, with_places
+from seq2see.data.places import with_copies, with_places
 from seq2see.data.variation import chained, invented, made_up, varied
 from seq2see.model.transformer import Transformer
 from seq2see.storage.folder import Tokenizers
@@ -68,39 +67,6 @@ def test_each_token_of_a_target_has_its_place_in_the_source() -> None:
         right += all(sounds[: at + 1] == so_far[: at + 1] for at, so_far in enumerate(said))
     assert right > 180
     assert set(found.places[found.offsets[200] :].tolist()) == {-1}
-
-
-def test_texts_that_come_in_another_order_have_no_places() -> None:
-    random = Random(1)
-    texts = [[random.randrange(3, 13) for _ in range(random.randint(4, 8))] for _ in range(200)]
-    reversed_ = [(text, [letter + 20 for letter in text[::-1]]) for text in texts]
-    assert with_places(*sides([(text, [letter + 20 for letter in text]) for text in texts])).places is not None
-    assert with_places(*sides(reversed_)).places is None
-    assert with_places(*sides([([3], [23] * 5)])).places is None  # nothing is aligned
-
-
-def test_places_follow_their_rows() -> None:
-    """What is taken, put together and chained keeps its places; where there are none, they are not known."""
-    source, target = sides(words(60))
-    placed = with_places(source, target)
-    assert placed.places is not None
-    some = placed.taken(np.array([5, 2])).and_then(target.taken(np.array([1])))
-    assert some.places is not None
-    expected = [placed.places[placed.offsets[row] : placed.offsets[row + 1]] for row in (5, 2)]
-    assert some.places.tolist() == [*np.concatenate(expected).tolist(), *[-1] * int(target.lengths[1])]
-    assert target.and_then(target).places is None
-    sources, targets = chained((source, placed), 40, 40, np.random.default_rng(1))
-    assert targets.places is not None
-    for row in range(len(sources.lengths)):
-        letters, sounds, places = (
-            values[side.offsets[row] : side.offsets[row + 1]].tolist()
-            for side, values in ((sources, sources.values), (targets, targets.values), (targets, targets.places))
-        )
-        ends = [place for place, sound in zip(places, sounds, strict=True) if sound == 2]
-        assert [letters[place] for place in ends] == [2, 2]
-        assert ends == [letters.index(2), len(letters) - 1]
-        single = [(letters[place], sound) for place, sound in zip(places, sounds, strict=True) if sound in (23, 24)]
-        assert all(letter + 20 == sound for letter, sound in single)  # these letters are spoken as they are written
 
 
 def added_by(settings: TrainingConfig) -> tuple[Transformer, Batch, float]:
@@ -208,15 +174,6 @@ def cut_forms() -> tuple[tuple[Ragged, Ragged], tuple[Tokenizer, Tokenizer]]:
     return (source, with_copies(source, target, (both[0].vocabulary(), both[1].vocabulary()))), both
 
 
-def test_letters_that_a_form_copies_are_found() -> None:
-    """The copied letters have the position of their source; the start, the endings and the end have none."""
-    (_, target), _ = cut_forms()
-    first, second, third = np.split(target.known_places, target.offsets[1:-1])
-    assert first.tolist() == [-1, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, -1, -1, -1]
-    assert second.tolist() == [-1, -1, -1, 1, 2, 3, 4, 5, 6, 7, 8, -1, -1]
-    assert set(third.tolist()) == {-1}
-
-
 def test_invented_stems_are_the_same_on_both_sides() -> None:
     """A new stem replaces the old one in lemma and form, and all that the endings depend on stays."""
     given, (source, target) = cut_forms()
@@ -251,18 +208,3 @@ def test_training_invents_stems() -> None:
     assert trainer.learner.settings.guided == 1.0
     assert np.array_equal(trainer.pairs.sides[1].known_places, given[1].known_places)
     assert len(list(trainer.steps())) == 2
-
-
-@pytest.mark.parametrize("path", [
-    [(0, 0), (1, 2), (2, 4)], [(0, 0), (2, 1), (4, 2)], [(0, 0), (1, 2), (2, 3), (3, 5)],
-    [(0, 0), (2, 1), (3, 2), (5, 3)], [(0, 0), (2, 1), (3, 1), (5, 2), (6, 2)],
-])  # fmt: skip
-def test_the_first_way_through_a_pair_is_near_its_diagonal(path: list[tuple[int, int]]) -> None:
-    n, m = path[-1]
-    longer = [3] * 30, [3] * 31
-    (block,) = _blocks(*sides([([3] * n, [3] * m), longer, ([4], [5]), ([4] * n, [5] * m)]))
-    assert block.rows.tolist() == [2, 0, 3, 1]
-    found = _best(block, dict.fromkeys(placing.MOVES))  # (L, 2, B), from the end
-    for column in (1, 2):
-        ways = [(int(i), int(j)) for i, j in found[::-1, :, column]]
-        assert list(dict.fromkeys(ways)) == path

@@ -373,13 +373,9 @@ def test_the_three_attentions_are_the_traced_ones(name: str, folder: Path, monke
         (["mask", "--out", "x.gif"], r"\.png, \.svg or \.pdf"),
         (["attention", "--layer", "2"], "known are 0, 1"),
         (["attention", "--head", "4"], "heads are 0 to 3"),
-        (["attention", "--attention", "encode"], "Did you mean 'encoder'"),
         (["attention-lines", "--query", "12"], "tokens are 0 to 11"),
         (["attention", "--text", "日"], "vocabulary does not have"),
-        (["positions", "--variant", "papers"], "Did you mean 'paper'"),
         (["positions", "--d-model", "7"], "must be even"),
-        (["architecture", "--preset", "bse"], "Did you mean 'base'"),
-        (["training", "--log", "nothing.jsonl"], "no file 'nothing.jsonl'"),
         (["training", "--log", __file__], "not the log of a training"),
     ],
 )

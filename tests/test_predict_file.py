@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 
 import seq2see
 from seq2see.answering.answer import Alternative, Answer
-from seq2see.answering.answerer import WINDOW
+from seq2see.answering.network import WINDOW
 from seq2see.answering.options import Options
 from seq2see.cli import answering as command
 from seq2see.cli import app, lines

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import gc
 import json
 import re
 import signal
 import socket
 import threading
 import time
-import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -30,7 +28,6 @@ import seq2see
 from benchmarks.clients import besiege, dates, ours
 from benchmarks.load import running, wait_for
 from conftest import several_models
-from seq2see import machine
 from seq2see.cli import app
 from seq2see.cli.output import complain
 from seq2see.config import Config, ModelConfig, TrainingConfig
@@ -41,7 +38,7 @@ from seq2see.model.transformer import Transformer
 from seq2see.seq2seq import Seq2Seq
 from seq2see.serve.app import create_app
 from seq2see.serve.batching import Batcher, Busy, Client, Left, Limits
-from seq2see.serve.server import SOON, UNCOLLECTED, Connection, Server, configured, hosts_of, is_loopback, listen
+from seq2see.serve.server import Connection, Server, configured, hosts_of, is_loopback, listen
 from seq2see.stopping import go_on
 from seq2see.storage.folder import Tokenizers
 from seq2see.tokenizers.tokenizer import Tokenizer
@@ -114,9 +111,7 @@ def test_features_are_taken_as_a_list_and_as_an_object() -> None:
     [
         ([["x", "N;DAT"]], "A text was expected, but ['x', 'N;DAT'] is of type list: give one text."),
         ([{"lemma": "x", "tags": "N"}], "is of type dict: give one text."),
-        (["x", 7], "inputs: input 2 is not a text, nor a word and its features as a list or an object of texts"),
         ([["x", None]], "inputs: input 1 is not a text, nor a word"),
-        ({"lemma": "x", "tags": "N"}, "inputs: a text or a list of inputs was expected"),
         (7, "inputs: a text or a list of inputs was expected"),
     ],
 )
@@ -257,15 +252,11 @@ def test_beam_nodes_lead_to_the_beams_answer(client: TestClient, model: Seq2Seq)
             "The request has 6 inputs: it may have at most 5. Send it in parts.",
         ),
         ("predict", {"inputs": "x", "beam": 5}, 422, "at most 4"),
-        ("predict", {"inputs": "x", "n_best": 5}, 422, "at most 4"),
         ("predict", {"inputs": "x", "model": "../../etc"}, 422, "The models are: dates"),
-        ("predict", {"inputs": 7}, 422, "does not have the expected form"),
         ("predict", {"inputs": "x", "colour": 1}, 422, "colour"),
-        ("trace", {"input": "1845-13-05"}, 422, "month 13"),
         ("trace", {"input": "9" * 51}, 422, "at most 50. Send it in parts"),
         ("trace", {"input": "1845-01-05", "prefix": [999]}, 422, "ids are 0 to 67"),
         ("trace", {"input": "1845-01-05", "prefix": [66, 1]}, 422, "after its <eos>"),
-        ("trace", {"input": "1845-01-05", "muted": [{"attention": "cross", "layer": 9, "head": 0}]}, 422, "layer 9"),
         ("trace", {"input": "1845-01-05", "muted": [{"attention": "cross", "layer": 0, "head": 9}]}, 422, "head 9"),
         ("predict", {"inputs": "x" * 5000}, 413, "longer than 4,000 bytes"),
         ("nothing", {}, 404, "There is nothing at /api/nothing: /api/openapi.json lists all addresses."),
@@ -333,18 +324,11 @@ def test_a_text_that_is_too_long_is_refused_alone(client: TestClient) -> None:
     [
         b"",
         b"{",
-        b"[]",
-        b"null",
         b'{"inputs": "\\ud800"}',
-        b'{"inputs": ["a", null]}',
         b"\xff\xfe",
         b'{"inputs": "\\u0000\\u001b"}',
-        b'{"input": "\\ud800"}',
-        b"9" * 500,
         b"[" * 1500,
         b'{"inputs": "x", "beam": 1e400}',
-        b'{"inputs": "x", "beam": 99999999999999999999999999}',
-        b'{"\\ud800": 1}',
     ],
 )
 @pytest.mark.parametrize("path", ["predict", "trace"])
@@ -481,29 +465,6 @@ def test_more_than_the_queue_takes_is_told_to_come_back(model: Seq2Seq) -> None:
         thread.join()
     assert set(tally.statuses) == {200, 429}
     assert (tally.wrong, tally.unpromising, tally.cut, tally.untaken) == (0, 0, 0, 0)
-
-
-def test_words_are_aligned_with_their_places(client: TestClient, model: Seq2Seq) -> None:
-    body = {"inputs": ["1845-01-05", "2023-02-30", "2025-09-03"], "align": True, "probabilities": False}
-    answers = client.post("/api/predict", json=body).json()["answers"]
-    assert set(answers[0]) == {"input", "output", "finished", "alignment"}
-    assert set(answers[1]) == {"input", "error"}
-    for answer in (answers[0], answers[2]):
-        (expected,) = model.align([(answer["input"], answer["output"])])
-        assert len(answer["alignment"]) == len(expected.links) >= 4
-        for link, ours_ in zip(answer["alignment"], expected.links, strict=True):
-            assert (link["source"], link["target"]) == (ours_.source, ours_.target)
-            assert link["weight"] == pytest.approx(ours_.weight, abs=1e-5)
-            assert answer["output"][slice(*link["target_span"])] in {
-                "January",
-                "September",
-                "5",
-                "3",
-                ",",
-                "1845",
-                "2025",
-            }
-            assert answer["input"][slice(*link["source_span"])] in {*answer["input"].split("-"), "-"}
 
 
 def test_without_probabilities_only_the_texts_are_told(client: TestClient) -> None:
@@ -771,13 +732,6 @@ def test_a_crowd_of_silent_connections_keeps_nobody_out(guarded: tuple[int, Serv
         one.close()
 
 
-def test_many_requests_at_once_are_not_a_long_head(guarded: tuple[int, Server]) -> None:
-    request = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n"
-    with socket.create_connection(("127.0.0.1", guarded[0])) as one:
-        one.sendall((request + b"\r\n") * 999 + request + b"Connection: close\r\n\r\n")
-        assert all_of(one).count(b"HTTP/1.1 200") == 1000
-
-
 def test_what_is_not_http_is_refused_in_json(guarded: tuple[int, Server]) -> None:
     with socket.create_connection(("127.0.0.1", guarded[0])) as one:
         one.sendall(b"\x16\x03\x01\x02")
@@ -925,34 +879,3 @@ def test_a_connection_whose_request_is_not_read_to_its_end_is_closed(
     asyncio.run(create_app({"dates": model}, limits)(scope, receive, send))
     assert said[0]["status"] == status
     assert (b"connection", b"close") in said[0]["headers"]
-
-
-def test_a_server_collects_in_a_pause_of_its_work_or_after_a_long_time(model: Seq2Seq) -> None:
-    limits = Limits()
-    app = create_app({"dates": model}, limits)
-    server = Server(configured(app, limits), app.state.metrics, workers=app.state.workers)
-
-    class Circle:
-        """Refers to itself."""
-
-    def collected(now: float) -> bool:
-        circle = Circle()
-        circle.itself = circle  # type: ignore[attr-defined]
-        gone = weakref.ref(circle)
-        gc.collect(1)  # it is old from now on
-        del circle
-        server.collect(now)
-        return gone() is None
-
-    with machine.collected_by_hand():
-        now = server.collected + SOON
-        assert not collected(now - 0.1)
-        assert collected(now + 1)
-        for worker in app.state.workers:
-            worker.working = True
-            assert not collected(server.collected + UNCOLLECTED - 0.1)
-            worker.working = False
-            assert collected(server.collected + SOON + 1)
-            worker.working = True
-            assert collected(server.collected + UNCOLLECTED + 1)
-            worker.working = False

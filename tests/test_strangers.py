@@ -162,7 +162,6 @@ def grown(count: int, length: int) -> dict[str, Any]:
         (lambda f: f.update(padding={"strategy": {"Fixed": 10**9}}), "padded to more than 65,536"),
         (lambda f: f["model"]["vocab"].update({"5": 2**31}), "each once"),
         (lambda f: f["post_processor"]["special_tokens"]["<sos>"].update(ids=[10**6]), "beyond its vocabulary"),
-        (lambda f: f["post_processor"].update(single=f["post_processor"]["single"] * 9), "template"),
         (
             lambda f: f.update(normalizer={"type": "Precompiled", "precompiled_charsmap": "/////w=="}),
             "map of characters",

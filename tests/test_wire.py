@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import base64
-import inspect
 import json
 import re
 import zlib
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,7 +19,6 @@ from seq2see.errors import UserError
 from seq2see.inspection.tables import array_of
 from seq2see.inspection.trace import Trace, record
 from seq2see.model.transformer import Transformer
-from seq2see.page import figure
 from seq2see.page.describe import describe, describe_model
 from seq2see.page.single_file import _uncommented, single_file
 from seq2see.page.wire import packed
@@ -179,16 +176,6 @@ def test_the_file_of_a_large_model_holds_each_head_by_itself(model: Seq2Seq, tra
         assert {name.rpartition(".")[2] for name in found} == {*"qkvz", "scores", "scaled", "masked", "weights"}
         np.testing.assert_array_equal(found[f"{base}.q"], array_of(trace, f"{base}.q")[:, head])
         np.testing.assert_array_equal(found[f"{base}.weights"], array_of(trace, f"{base}.weights")[head])
-
-
-@pytest.mark.parametrize("box", figure.CODE)
-def test_the_code_of_each_box_holds_the_line_that_does_its_work(box: str) -> None:
-    for function, piece in figure.CODE[box]:
-        assert piece in inspect.getsource(function), f"{function.__qualname__} has no line with {piece!r}"
-    for (function, piece), place in zip(figure.CODE[box], figure.code()[box], strict=True):
-        assert piece in place["text"].splitlines()[place["line"]]
-        line = int(place["place"].rpartition(":")[2])
-        assert piece in Path(inspect.getsourcefile(function) or "").read_text().splitlines()[line - 1]
 
 
 @pytest.mark.parametrize(

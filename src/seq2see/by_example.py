@@ -11,7 +11,7 @@ from seq2see.answering.answer import Answer
 from seq2see.answering.answerer import Input
 from seq2see.answering.examples import LEAST, Pairs
 from seq2see.answering.options import Options
-from seq2see.errors import InputError, UserError, counted, shown, suggest
+from seq2see.errors import UserError, counted, shown, suggest
 from seq2see.inspection.trace import Trace
 from seq2see.seq2seq import Seq2Seq
 
@@ -30,13 +30,6 @@ class Like(Seq2Seq):
         """Answer many texts by the examples."""
         asked = replace(Options.of(options, given), like=self.pairs)
         return super().answers(texts, asked, probabilities=probabilities)
-
-    def __call__(self, text: Input) -> str:
-        """Answer one text by the examples."""
-        [answer] = self.answers([text], probabilities=False)
-        if answer.output is None:
-            raise InputError(str(answer.error))
-        return answer.output
 
     def trace(
         self, text: Input, target: str | None = None, edit: dict[str, Any] | None = None, member: int = 0

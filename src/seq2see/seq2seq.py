@@ -149,16 +149,17 @@ class Seq2Seq:
         """The folder that the model was read from, if any."""
         return self.network.path
 
-    def save(self, path: str | os.PathLike[str], overwrite: bool = False) -> None:
-        """Write a model folder that ``load`` reads.
+    def save(self, path: str | os.PathLike[str], overwrite: bool = False, eight_bits: bool = False) -> None:
+        """Write a model folder that ``load`` reads, perhaps with weights of ``eight_bits``, a quarter of the size.
 
         A folder that holds a model is refused, unless ``overwrite`` is set.
         """
         if not overwrite:
             folder.refuse_finished(Path(path))
-        from seq2see.storage.weights import weights_bytes, weights_of
+        from seq2see.storage.weights import in_eight_bits, weights_bytes, weights_of
 
-        data, trained = weights_bytes(weights_of(self.network.inner())), trained_of(self)
+        weights, trained = weights_of(self.network.inner()), trained_of(self)
+        data = weights_bytes(in_eight_bits(weights) if eight_bits else weights)
 
         def copied(new: Path) -> None:
             if trained is not None:
@@ -168,8 +169,6 @@ class Seq2Seq:
 
     def __call__(self, text: Input) -> str:
         """Answer one text."""
-        text = self.answerer.text_of(text)
-        self.answerer.check(text)
         [answer] = self.answers([text], probabilities=False)
         if answer.error is not None:
             raise InputError(answer.error)

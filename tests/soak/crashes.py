@@ -108,9 +108,9 @@ def _scenes(root: Path) -> list[Scene]:
         shards.LARGE = 1  # bytes from which a corpus goes to the disk
 
     def small_windows() -> None:
-        from seq2see.answering import answerer
+        from seq2see.answering import network
 
-        answerer.WINDOW = 100  # lines that are answered together
+        network.WINDOW = 100  # lines that are answered together
 
     def copied(place: Path) -> None:
         shutil.copytree(folder.find("dates"), place / "model")

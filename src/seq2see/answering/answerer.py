@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, cast
 from seq2see import machine
 from seq2see.answering import examples
 from seq2see.answering.answer import Alternative, Answer, NoText, Reading, Token, as_date, check_unicode, or_withheld
-from seq2see.answering.network import Network
+from seq2see.answering.network import WINDOW, Network
 from seq2see.answering.options import Options
 from seq2see.config import Config, DecodingConfig
 from seq2see.decoding.engines import Engine
@@ -42,14 +42,6 @@ NO_ANSWER = (
 LONGEST_TEXT = 1_000_000  # characters; a longer text is refused unread
 ENOUGH_FITTED = 500  # a calibration with fewer pairs gives a warning
 MANY = 256  # number of texts from which garbage collection is slow
-WINDOW = 8192  # inputs in memory at a time, sorted by length
-#: The same on a GPU, which answers hundreds together: of more inputs, those that are answered together differ less in
-#: length (benchmarks/README.md has the figures).
-WINDOW_OF_A_GPU = 4 * WINDOW
-#: The same for a large model on a CPU, from ``d_model`` LARGE on: its answers are on the disk, where --resume finds them,
-#: and on the progress bar after half a minute. 1,536 news took 7 % more CPU time by 512.
-SHORT, LARGE = 2048, 256
-HELD = 2**24  # characters of inputs in memory at a time
 MOST_TOKENS = 200  # tokens; a longer sentence is cut after a clause, since models learn from shorter ones
 
 #: The checks of a task on its inputs, beyond their characters.
@@ -93,24 +85,10 @@ class Answerer:
                 return self._answered(window, options)
 
         if not self.network.on_gpu:
-            return map(answered, self._cut(inputs))
+            return map(answered, self.network.windows(map(self.text_of, inputs)))
         beam = options.rules(self.config.decoding).beam
         self.network.engine_for(WINDOW, beam, options.n_best, options.is_constrained)  # made before threads use it
-        return (answers for _, answers in machine.ahead(answered, self._cut(inputs)))
-
-    def _cut(self, inputs: Iterable[Input]) -> Iterator[list[str]]:
-        """Cut inputs into windows, limited in number and characters. A GPU waits for the first ones, which are small."""
-        on_gpu, large = self.network.on_gpu, self.config.model.d_model >= LARGE
-        most = WINDOW_OF_A_GPU if on_gpu else SHORT if large else WINDOW
-        window, size, room = list[str](), 0, max(1, most // 8) if on_gpu else most
-        for text in map(self.text_of, inputs):
-            window.append(text)
-            size += len(text) if isinstance(text, str) else 0
-            if len(window) == room or size >= HELD:
-                yield window
-                window, size, room = [], 0, min(2 * room, most)
-        if window:
-            yield window
+        return (answers for _, answers in machine.ahead(answered, self.network.windows(map(self.text_of, inputs))))
 
     def _answered(self, texts: list[str], options: Options) -> list[Answer]:
         apart = self.splits(options) or options.strict
@@ -126,14 +104,14 @@ class Answerer:
         if options.like is not None:
             examples.check_model(self.config.task)
         least = options.min_confidence
-        if least is not None and self.confidence is None:
+        if least is None:
+            return
+        if self.confidence is None:
             raise UserError(
                 f"`min_confidence` is {least}, but the confidence of this model is not "
                 "fitted: `seq2see calibrate` fits it on pairs that were not in the training."
             )
-        if (
-            least and self.confidence is not None and self.confidence.fitted_on < ENOUGH_FITTED
-        ):  # above 0 is every answer
+        if least and self.confidence.fitted_on < ENOUGH_FITTED:  # above 0 is every answer
             logging.getLogger("seq2see").warning(
                 "The confidence of this model was fitted on only %d pairs: fewer of the answers above %g may be right. "
                 "`seq2see calibrate` fits it on more.", self.confidence.fitted_on, least,
@@ -238,11 +216,10 @@ class Answerer:
         given, text = text, self.folded(text)
         if self.config.task in CHECKS:
             return text, {}
-        if "\t" in given or (self.tokenizers.source.kind == "features" and FEATURE.search(text) is None):
-            return fold_unknown(
-                self.tokenizers.source, text
-            ), {}  # no symbol is new here: a column or a feature is amiss
-        return in_slots(self.tokenizers.source, self.target, fold_unknown(self.tokenizers.source, text))
+        source, known = self.tokenizers.source, fold_unknown(self.tokenizers.source, text)
+        if "\t" in given or (source.kind == "features" and FEATURE.search(text) is None):
+            return known, {}  # no symbol is new here: a column or a feature is amiss
+        return in_slots(source, self.target, known)
 
     def written(self, texts: Sequence[str], rows: Sequence[list[int]]) -> list[str]:
         """Return the answers to texts by their ids; unknown symbols of a text come back from their slots."""
@@ -264,7 +241,7 @@ class Answerer:
         self._fitting(self.tokenizers.source.encode(self._readable(text, anyway)))
 
     def unfit(self, text: str) -> str:
-        """Return why the model was not made for a text, or None."""
+        """Return why the model was not made for a text; empty if it was."""
         try:
             CHECKS.get(self.config.task, str)(text)
         except InputError as error:
@@ -329,12 +306,8 @@ class Answerer:
         return len(source.encode(folded)) <= longest
 
     def _encoded(self, texts: Sequence[str]) -> tuple[dict[int, list[int]], dict[int, str], dict[int, str]]:
-        """Return three values by index: the ids of the texts that the model takes, why others are refused,
-        and what is read.
-        """
-        read: dict[int, str] = {}
-        encoded: dict[int, list[int]] = {}
-        reasons: dict[int, str] = {}
+        """Return by index the ids of the texts that the model takes, why others are refused, and what is read."""
+        read, encoded, reasons = dict[int, str](), dict[int, list[int]](), dict[int, str]()
         for index, text in enumerate(texts):
             try:
                 read[index] = self._readable(text)
@@ -403,7 +376,7 @@ class Answerer:
         batches = self.network.batches(lengths, rules, n_best, automaton is not None)
 
         def given(rows: list[int]) -> tuple[list[list[int]], Automaton | None]:
-            return [encoded[row] for row in rows], None if automaton is None else automaton.select(rows)
+            return [encoded[row] for row in rows], automaton and automaton.select(rows)
 
         def best(engine: Engine, rows: list[int]) -> tuple[list[list[int]], list[str]]:
             sources, allowed = given(rows)
@@ -440,16 +413,14 @@ class Answerer:
 
     # --- judging ---
 
-    def _remark(
-        self, text: str, length: int, thorough: bool = True, read: str | None = None
-    ) -> tuple[str | None, bool]:
+    def _remark(self, text: str, length: int, thorough: bool = True, read: str = "") -> tuple[str | None, bool]:
         """Return a remark (how a text was read, or how it differs from the training texts) and whether it differs.
 
         ``read`` is the text as the model reads it, if that is known.
         """
         if self.config.task in CHECKS:
             return None, False
-        read = self.read(text) if read is None else read
+        read = read or self.read(text)
         source, remarks, unlike = self.tokenizers.source, [], ""
         if source.letters is not None and read != (given := self.folded(text)):
             unlike = self.unseen(text)
@@ -469,7 +440,7 @@ class Answerer:
         return " ".join(remarks) or None, bool(unlike)
 
     def _foreign(self, text: str) -> str:
-        """Return a sentence if a text is not in the language that the model reads; None if it may be."""
+        """Return a sentence if a text is not in the language that the model reads; empty if it may be."""
         if not self.config.decoding.sentences or self.confidence is None:
             return ""
         from seq2see.documents import languages

@@ -41,6 +41,14 @@ OF_TORCH = ("torch", "written")  # engines that compute with the network itself
 BATCH_NUMBERS = 2**18  # inputs × d_model decoded together: a small model needs many rows for a step to pay
 LARGEST_BATCH = 16384
 BATCHES_OF_A_GPU = 2 * machine.AT_ONCE  # at a time: two are searched, the others are laid out or put together
+WINDOW = 8192  # inputs in memory at a time, sorted by length
+#: The same on a GPU, which answers hundreds together: of more inputs, those that are answered together differ less in
+#: length (benchmarks/README.md has the figures).
+WINDOW_OF_A_GPU = 4 * WINDOW
+#: The same for a large model on a CPU, from ``d_model`` LARGE on: its answers are on the disk, where --resume finds them,
+#: and on the progress bar after half a minute. 1,536 news took 7 % more CPU time by 512.
+SHORT, LARGE = 2048, 256
+HELD = 2**24  # characters of inputs in memory at a time
 LARGE_ROW = 512  # a d_model from which torch is the faster one for a single input on ARM
 WORTH_EXPORT = 2**27  # parameters × inputs from which a model without an export gets one in the user's cache
 #: Parameters from which even one input is worth an export: the next start is faster by seconds.
@@ -177,6 +185,20 @@ class Network:
         size = min(LARGEST_BATCH, max(1, BATCH_NUMBERS // (self.config.model.d_model * rules.beam)))
         for first in range(0, len(good), size):
             yield engine, good[first : first + size]
+
+    def windows(self, texts: Iterable[str]) -> Iterator[list[str]]:
+        """Cut inputs into windows, limited in number and characters. A GPU waits for the first ones, which are small."""
+        large = self.config.model.d_model >= LARGE
+        most = WINDOW_OF_A_GPU if self.on_gpu else SHORT if large else WINDOW
+        window, size, room = list[str](), 0, max(1, most // 8) if self.on_gpu else most
+        for text in texts:
+            window.append(text)
+            size += len(text) if isinstance(text, str) else 0
+            if len(window) == room or size >= HELD:
+                yield window
+                window, size, room = [], 0, min(2 * room, most)
+        if window:
+            yield window
 
     def searched(
         self, batches: Iterable[tuple[Engine, list[int]]], search: Callable[[Engine, list[int]], T]

@@ -29,7 +29,9 @@ COMPARED = 4  # last lines of an interrupted run that are compared with new answ
 #: Line breaks and tabs become spaces, and characters that a terminal would obey are escaped.
 ONE_LINE = ORDERS | dict.fromkeys(map(ord, "\n\r\t"), " ")
 #: What depends on the other lines of a batch: the digits of a number, and which words belong together.
-UNSTABLE = re.compile(r'-?\d+(\.\d+(e[-+]\d+)?|e[-+]\d+)|"(alignment|read)": .*|\t\d+-\d+( \d+-\d+)*$')
+UNSTABLE = re.compile(
+    r'-?(?<!\d)\d++(?:\.\d++(?:e[-+]\d++)?|e[-+]\d++)|"(?:alignment|read)": .*|\t\d++-\d++(?: \d++-\d++)*+$'
+)
 UNFINISHED = "The answer was cut at the limit of tokens: --max-length raises it."
 
 

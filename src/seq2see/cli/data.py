@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
@@ -21,6 +22,7 @@ from seq2see.files import given_file, write_atomically
 
 if TYPE_CHECKING:
     from seq2see.by_example import Filled
+    from seq2see.data.doctor import Finding
     from seq2see.data.pairs import Corpus
     from seq2see.data.recipe import Recipe
 
@@ -111,18 +113,23 @@ def doctor(
             told["why"] = [reason.told() for reason in recipe.reasons]
         print(json.dumps(told, ensure_ascii=False))
     else:
+        _tell_findings(report.faults, "fault")  # what must be mended comes first
         for name, fact in report.facts:
             say(f"{name:16} {fact}")
-        for finding in sorted(report.findings, key=lambda finding: not finding.fault):
-            say(f"{'fault' if finding.fault else 'remark'}: {finding.text}.")
-            if finding.advice:
-                say(f"    → {finding.advice}")
+        _tell_findings([one for one in report.findings if not one.fault], "remark")
         if not report.faults:
             console.print("No fault was found.")
         if recipe is not None:
             _tell_reasons(recipe)
     if report.faults:
         raise typer.Exit(1)
+
+
+def _tell_findings(findings: Sequence[Finding], word: str) -> None:
+    for finding in findings:
+        say(f"{word}: {finding.text}.")
+        if finding.advice:
+            say(f"    → {finding.advice}")
 
 
 def _tell_reasons(recipe: Recipe) -> None:

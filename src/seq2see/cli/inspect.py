@@ -377,8 +377,9 @@ def plot(
     preset: Annotated[str | None, Option(metavar="NAME",
                       help="Draw the architecture of a preset instead of a model.")] = None,
     attention: Annotated[str, Option(metavar="encoder|decoder|cross", help="The attention to draw.")] = "encoder",
-    layer: Annotated[int, Option(min=0, help="The layer, from 0.")] = 0,
-    head: Annotated[int, Option(min=0, help="The head, from 0.")] = 0,
+    layer: Annotated[int | None, Option(min=0, help="The layer, from 0.")] = None,
+    head: Annotated[int | None, Option(min=0, help="The head, from 0; for `attention` without a layer and a "
+                    "head, the one that the answer needs most.")] = None,
     query: Annotated[int | None, Option(min=0, help="attention-lines: show only this query token, from 0.")] = None,
     length: Annotated[int, Option(min=2, help="Number of positions.")] = 64,
     d_model: Annotated[int, Option(min=2, help="Width of the positions.")] = 128,
@@ -400,9 +401,26 @@ def plot(
         raise UserError(f"--out is {str(path)!r}: its name must end in .png, .svg or .pdf.")
     if text == "":
         raise UserError("--text is empty: leave it out for an example, or give a text.")
-    asked = Asked(kind, text, model, preset, attention, layer, head, query, length, d_model, variant, log)
+    where = attention, layer or 0, head or 0
+    if kind == "attention" and layer is None and head is None:
+        where = _telling(model, text or DATE, attention)
+    asked = Asked(kind, text, model, preset, *where, query, length, d_model, variant, log)
     _save(drawn(asked), path, form)
     say(str(path))
+
+
+def _telling(model: str, text: str, attention: str) -> tuple[str, int, int]:
+    """Return the head of an attention that the answer needs most: without it the log-probability falls furthest."""
+    from seq2see.inspection.effect import effects, heads_of
+    from seq2see.inspection.tables import ATTENTIONS
+    from seq2see.seq2seq import load
+
+    if attention not in ATTENTIONS:
+        raise UserError(f"There is no attention {attention!r}. {suggest(attention, ATTENTIONS)}")
+    trace = load(model).trace(text)
+    names = [f"{kind}.{layer}.{head}" for kind, layer, head in heads_of(trace.transformer, attention)]
+    falls = effects(trace, names)
+    return heads_of(trace.transformer, max(names, key=lambda name: sum(falls[name])))[0]
 
 
 def _save(figure: Figure, path: Path, form: str) -> None:

@@ -190,20 +190,11 @@ def compress(
 
     [dim]seq2see compress --model runs/mine --out mine-small[/dim]
     """
-    from seq2see.seq2seq import load, trained_of
-    from seq2see.storage import folder
-    from seq2see.storage.weights import in_eight_bits, weights_bytes, weights_of
+    from seq2see.seq2seq import load
+    from seq2see.storage.folder import find, weights_path
 
     if out.exists():
         raise UserError(f"{out} exists already: name a new folder.")
-    before = folder.weights_path(folder.find(model)).stat().st_size
-    loaded = load(model, engine="torch")
-    data = weights_bytes(in_eight_bits(weights_of(loaded.transformer)))
-    trained = trained_of(loaded)
-
-    def also(new: Path) -> None:
-        if trained is not None:
-            folder.write_atomically(new / folder.TRAINED, trained.to_json().encode())
-
-    folder.write(out, loaded.config, loaded.tokenizers, data, loaded.card, also, loaded.confidence)
-    say(f"{out}: {before / 1e6:,.1f} MB became {len(data) / 1e6:,.1f} MB.")
+    load(model, engine="torch").save(out, eight_bits=True)
+    before, after = (weights_path(path).stat().st_size for path in (find(model), out))
+    say(f"{out}: {before / 1e6:,.1f} MB became {after / 1e6:,.1f} MB.")

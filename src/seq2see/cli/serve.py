@@ -16,6 +16,8 @@ from seq2see.cli.output import complain, say
 from seq2see.errors import UserError
 from seq2see.files import given_text
 
+MOST_INSIDE = 50_000_000  # weights that a page holds unless its bits are chosen
+
 
 def register(app: typer.Typer) -> None:
     """Add the commands of this module."""
@@ -99,7 +101,8 @@ def see(
     model: ModelName = "dates",
     html: Annotated[Path, Option("--html", metavar="FILE", help="The file to write.")] = Path("seq2see.html"),
     bits: Annotated[int | None, Option(metavar="32|16|8",
-                    help="Bits per weight in the file; 32 for a model of up to 100,000 weights, else 8.")] = None,
+                    help="Bits per weight in the file; 32 for a model of up to 100,000 weights, else 8. "
+                    "Those of a model of more than 50 million stay out unless this is given.")] = None,
     member: Member = 0,
     open_: Annotated[bool, Option("--open", help="Open the file in a browser.")] = False,
 ) -> None:  # fmt: skip
@@ -120,6 +123,8 @@ def see(
     loaded, name = load(model), Path(model).name
     several = loaded.config.model.members
     why = why_not(loaded.tokenizers, loaded.config.decoding, loaded.config.model.positions)
+    if why is None and bits is None and loaded.config.model.parameters > MOST_INSIDE:
+        why = f"its {loaded.config.model.parameters / 1e6:.0f} million weights stay here (--bits 8 takes them along)"
     if why is None:
         page = live_page(name, loaded, text, bits, member=member)
     else:

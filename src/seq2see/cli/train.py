@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from seq2see.data.pairs import Corpus
     from seq2see.training.job import TrainingJob
     from seq2see.training.loop import Line, Step, Trainer
+    from seq2see.training.options import TrainOptions
     from seq2see.training.prepare import RawSplits
 
 #: Options that apply only to one kind of data.
@@ -123,9 +124,8 @@ def train(
     from seq2see.data.recipe import rules_in, seconds_in
     from seq2see.storage import folder
     from seq2see.training import distributed, journey, trackers
-    from seq2see.training.job import TrainingJob as Job
     from seq2see.training.options import LoadedModel, TrainOptions, beside_of, sources_of
-    from seq2see.training.prepare import RawSplits, prepare_dates
+    from seq2see.training.prepare import RawSplits
     from seq2see.training.search import searched
 
     chosen = parse_overrides(settings or [])
@@ -138,13 +138,7 @@ def train(
         hush()
     dates = are_dates(data)
     where = out or Path("runs") / ("dates" if dates else run_name(paths_of(*data)))
-    for name in FOR_PAIRS if dates else FOR_DATES:
-        if ctx.params[name]:
-            raise UserError(
-                f"`{name}` is for files of pairs; dates have their own tokens and splits."
-                if dates
-                else "--years and --count are for dates; a file of pairs is taken as it is."
-            )
+    _check_kind(ctx, dates)
     if distil and distributed.size() > 1:
         raise UserError("--distil trains twice, which torchrun cannot: train --ensemble first, then --teacher.")
     options = TrainOptions(
@@ -170,25 +164,44 @@ def train(
         display.corpus = found.corpus
         return found
 
-    done: Job | None
-    if not dates:
+    if dates:
+        done = _with_dates(options, parse_years(years or "1000-9999"), count or 100_000, display)
+    else:
         way = journey.carry_out if search is None else partial(searched, seconds_in(search))
         done = way(read, options, display)
-    elif options.finished("dates"):
-        done = None
-    else:
-        with aside.status("Making dates …"):
-            setup = prepare_dates(options, parse_years(years or "1000-9999"), count or 100_000)
-            if setup.where.said:
-                complain(setup.where.said)
-            made = Job(setup, options, complain)
-        done = journey.finish(made, display)
     distributed.leave()
     if done is None:
         complain(f"{where} holds a finished model: there is nothing to resume.")
     elif not done.trainer.ended:
         complain(f"Stopped after step {done.trainer.step:,}; the same command with --resume continues.")
         raise typer.Exit(130)
+
+
+def _check_kind(ctx: typer.Context, dates: bool) -> None:
+    """Refuse options for the other kind of data."""
+    for name in FOR_PAIRS if dates else FOR_DATES:
+        if ctx.params[name]:
+            raise UserError(
+                f"`{name}` is for files of pairs; dates have their own tokens and splits."
+                if dates
+                else "--years and --count are for dates; a file of pairs is taken as it is."
+            )
+
+
+def _with_dates(options: TrainOptions, years: tuple[int, int], count: int, display: _OnTerminal) -> TrainingJob | None:
+    """Train on generated dates; None if the training was finished before."""
+    from seq2see.training import journey
+    from seq2see.training.job import TrainingJob
+    from seq2see.training.prepare import prepare_dates
+
+    if options.finished("dates"):
+        return None
+    with aside.status("Making dates …"):
+        setup = prepare_dates(options, years, count)
+        if setup.where.said:
+            complain(setup.where.said)
+        made = TrainingJob(setup, options, complain)
+    return journey.finish(made, display)
 
 
 class _OnTerminal:

@@ -10,7 +10,6 @@ import json
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from itertools import accumulate
 
 from seq2see.documents.runs import MOST_TAGS, DocumentPart, Sentence, tagged
@@ -367,19 +366,25 @@ def is_prose(value: str) -> bool:
     )
 
 
-def _marked_up(name: str, text: str, notes: list[str]) -> Iterator[DocumentPart]:
-    """Read HTML or Markdown. Other texts do without the module, which takes time to import."""
-    from seq2see.documents import markup
+def _web(text: str, notes: list[str]) -> Iterator[DocumentPart]:
+    """Read HTML. Other texts do without the module, which takes time to import."""
+    from seq2see.documents.markup import web
 
-    found: Iterator[DocumentPart] = getattr(markup, name)(text, notes)
-    return found
+    return web(text, notes)
+
+
+def _markdown(text: str, notes: list[str]) -> Iterator[DocumentPart]:
+    """Read Markdown."""
+    from seq2see.documents.markdown import markdown
+
+    return markdown(text, notes)
 
 
 #: How each format is read.
 FORMATS: dict[str, Callable[[str, list[str]], Iterator[DocumentPart]]] = {
     "text": plain,
-    "html": partial(_marked_up, "web"),
-    "markdown": partial(_marked_up, "markdown"),
+    "html": _web,
+    "markdown": _markdown,
     "srt": subtitles,
     "po": messages,
     "json": values,

@@ -24,7 +24,6 @@ from seq2see.documents.sentences import MARKS, STOPS, Span
 
 #: A tag such as <b>, </a>, <0> or <br/>; "a < b" is none.
 TAG = re.compile(r"<(?P<end>/?)(?P<name>[A-Za-z][\w:-]*|\d+)(?P<rest>(?:\s[^<>]*)?/?)>")
-WORD = re.compile(r"\w+")
 CLAUSE = re.compile(
     rf"[;:,—–](?=\s)|\s[-–—](?=\s)|[،؛、，；：]|(?<![{STOPS}])[{STOPS}]++[\"'”’»)\]]*+(?=\s)|[{MARKS}]+"
 )
@@ -114,12 +113,10 @@ class Sentence(Stretch):
         return "".join([*parts, self.escape(self.text[at:])])
 
     def halves(self) -> list[Sentence]:
-        """Cut a long sentence in two, after a clause or else between words; a pair across the cut goes around both
-        parts.
-        """
+        """Cut a long sentence in two, after a clause or else between words; a pair across the cut is in both parts."""
         middle = len(self.text) // 2
-        marks = [found.end() for found in CLAUSE.finditer(self.text)]
-        marks = [place for place in marks if middle // 2 < place < middle + middle // 2]
+        ends = (found.end() for found in CLAUSE.finditer(self.text))
+        marks = [place for place in ends if middle // 2 < place < middle + middle // 2]
         gaps = marks or [found.start() for found in re.finditer(r"\s", self.text)]
         fixed = [span for span in self.fixed if span[1] - span[0] < len(self.text)]
         gaps = [gap for gap in gaps if not any(first < gap < last for first, last in fixed)]
@@ -149,17 +146,13 @@ class Sentence(Stretch):
             self.text[first:last],
             tuple(replace(pair, first=pair.first - first, last=pair.last - first) for pair in pairs),
             tuple(replace(one, place=one.place - first) for one in breaks),
-            tuple((a - first, b - first) for a, b in _from(self.fixed, first, last, itemgetter(0)) if b <= last),
+            tuple((a - first, b - first) for a, b in _from(self.fixed, first, last, _begin) if b <= last),
             self.escape,
-            tuple(
-                (a - first, b - first, text)
-                for a, b, text in _from(self.spelled, first, last, itemgetter(0))
-                if b <= last
-            ),
+            tuple((a - first, b - first, text) for a, b, text in _from(self.spelled, first, last, _begin) if b <= last),
         )
 
 
-_first, _place = attrgetter("first"), attrgetter("place")
+_first, _place, _begin = attrgetter("first"), attrgetter("place"), itemgetter(0)
 T = TypeVar("T")
 
 
@@ -372,7 +365,7 @@ class _Writer:
         place.
         """
         text = self.read.text
-        around = [span for word in WORD.finditer(text) if (span := word.span())[0] <= first < last <= span[1]]
+        around = [span for word in re.finditer(r"\w+", text) if (span := word.span())[0] <= first < last <= span[1]]
         if not around or around[0] == (first, last):
             return None
         start, end = around[0]
@@ -398,13 +391,10 @@ class _Writer:
         return None
 
     def _spot(self, place: int, ends: bool, low: int, high: int) -> Span:
-        """Return the position of a tag without a partner: at the word it touches; of two words, an end tag takes the
-        first.
-        """
+        """Return where a tag without a partner goes: to the word it touches; of two words, an end tag takes the first."""
         near = [(source, target) for source, target in self.links if low <= target[0] and target[1] <= high]
-        before, after = (
-            side.strip() == side != "" for side in (self.read.text[:place][-1:], self.read.text[place:][:1])
-        )
+        text = self.read.text
+        before, after = (side.strip() == side != "" for side in (text[:place][-1:], text[place:][:1]))
         if before and (ends or not after):
             found = [(place - source[1], target[1]) for source, target in near if source[1] <= place]
         else:
@@ -441,6 +431,11 @@ class Builder:
         ``name`` is that of a tag, or how the document writes words, if not as ``escape`` does.
         """
         self.parts.append((kind, name, text))
+
+    def add_tag(self, tag: re.Match[str]) -> None:
+        """Add a tag that ``TAG`` has found."""
+        kind = "fixed" if tag["rest"].endswith("/") else "close" if tag["end"] else "open"
+        self.add(kind, tag[0], tag["name"].lower())
 
     def run(self) -> TextRun:
         """Return the run."""
@@ -488,11 +483,6 @@ class Builder:
         return found
 
 
-def kind_of(tag: re.Match[str]) -> str:
-    """Return what a tag does in a run."""
-    return "fixed" if tag["rest"].endswith("/") else "close" if tag["end"] else "open"
-
-
 def tagged(lines: Sequence[str], breaks: Sequence[str] = ()) -> TextRun:
     """Read some lines with tags among their words, and the text between the lines."""
     if len(lines) == 1 and not TAG.search(lines[0]):
@@ -504,7 +494,7 @@ def tagged(lines: Sequence[str], breaks: Sequence[str] = ()) -> TextRun:
         at = 0
         for tag in TAG.finditer(line):
             builder.add("words", line[at : tag.start()])
-            builder.add(kind_of(tag), tag[0], tag["name"].lower())
+            builder.add_tag(tag)
             at = tag.end()
         builder.add("words", line[at:])
     return builder.run()

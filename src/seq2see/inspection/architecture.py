@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -28,48 +29,46 @@ BOX, LOW = 0.56, 0.32  # heights of a box and of a low one
 WIDE = 2.2
 
 
-def _box(
-    ax: Axes, x: float, y: float, width: float, height: float, text: str, colour: str, detail: str = ""
-) -> FancyBboxPatch:
-    """Draw a box whose bottom middle is (x, y), with a text and a smaller line under it."""
-    patch = FancyBboxPatch(
-        (x - width / 2, y), width, height, boxstyle="round,pad=0,rounding_size=0.07",
-        facecolor=colour, edgecolor=INK, linewidth=0.8, zorder=3,
-    )  # fmt: skip
-    ax.add_patch(patch)
-    middle = y + height / 2
-    shift = 0.095 if detail else 0.0
-    ax.text(x, middle + shift, text, ha="center", va="center", fontsize=TEXT, color=INK, zorder=5)
-    if detail:
-        ax.text(x, middle - 0.125, detail, ha="center", va="center", fontsize=TINY, color=INK, alpha=0.8, zorder=5)
-    return patch
+# --- what all pictures are made of ---------------------------------------------------------------------------------
 
 
-def _frame(ax: Axes, left: float, bottom: float, right: float, top: float) -> None:
-    """Draw the grey frame that stands for a layer."""
-    ax.add_patch(
-        FancyBboxPatch(
-            (left, bottom),
-            right - left,
-            top - bottom,
-            boxstyle="round,pad=0,rounding_size=0.14",
-            facecolor=FRAME,
-            edgecolor=FAINT,
-            linewidth=1.0,
-            zorder=1,
-            gid="layer",
-        )
-    )
+def _text(ax: Axes, x: float, y: float, text: str, size: float = TEXT, **more: Any) -> None:
+    ax.text(x, y, text, fontsize=size, **{"ha": "center", "va": "center", "color": INK, **more})
 
 
 def _note(ax: Axes, x: float, y: float, text: str, side: str = "left", size: float = SMALL) -> None:
-    ax.text(x, y, text, ha=side, va="center", fontsize=size, color=SOFT, linespacing=1.25, zorder=5)
+    _text(ax, x, y, text, size, ha=side, color=SOFT, linespacing=1.25, zorder=5)
+
+
+def _round(ax: Axes, left: float, bottom: float, width: float, height: float, colour: str, **more: Any) -> None:
+    """Draw a rectangle with round corners."""
+    usual = {"boxstyle": "round,pad=0,rounding_size=0.07", "edgecolor": INK, "linewidth": 0.8, "zorder": 3}
+    ax.add_patch(FancyBboxPatch((left, bottom), width, height, facecolor=colour, **{**usual, **more}))
+
+
+def _box(ax: Axes, x: float, y: float, width: float, height: float, text: str, colour: str, detail: str = "") -> None:
+    """Draw a box whose bottom middle is (x, y), with a text and a smaller line under it."""
+    _round(ax, x - width / 2, y, width, height, colour)
+    middle = y + height / 2
+    _text(ax, x, middle + (0.095 if detail else 0.0), text, zorder=5)
+    if detail:
+        _text(ax, x, middle - 0.125, detail, TINY, alpha=0.8, zorder=5)
+
+
+def _raised(ax: Axes, x: float, y: float, gap: float, box: tuple[float, float, str, str], detail: str = "") -> float:
+    """Draw an arrow up from (x, y) to a box (width, height, text, colour) above a gap; return the top of the box."""
+    line(ax, [(x, y), (x, y + gap)])
+    _box(ax, x, y + gap, *box, detail)
+    return y + gap + box[1]
 
 
 def _plus(ax: Axes, x: float, y: float) -> None:
     ax.add_patch(Circle((x, y), 0.11, facecolor=PAPER, edgecolor=INK, linewidth=0.8, zorder=4))
     ax.plot([x - 0.065, x + 0.065], [y, y], color=INK, linewidth=0.9, zorder=5)
     ax.plot([x, x], [y - 0.065, y + 0.065], color=INK, linewidth=0.9, zorder=5)
+
+
+# --- Figure 1 ------------------------------------------------------------------------------------------------------
 
 
 def _fan(ax: Axes, x: float, y: float, top: float, memory: Sequence[Point]) -> None:
@@ -84,7 +83,7 @@ def _fan(ax: Axes, x: float, y: float, top: float, memory: Sequence[Point]) -> N
         for place in (x - arm, x):
             line(ax, [*memory, (place, memory[-1][1]), (place, top)])
     for place, name in ((x - arm, "V"), (x, "K"), (x + arm, "Q")):
-        ax.text(place + 0.055, top - 0.115, name, fontsize=TINY, color=SOFT, va="center", zorder=5)
+        _text(ax, place + 0.055, top - 0.115, name, TINY, ha="left", color=SOFT, zorder=5)
 
 
 def _sublayer(
@@ -97,10 +96,7 @@ def _sublayer(
     attention = text != "Feed Forward"
     branch = y + (0.14 if pre else 0.10)
     if pre:
-        norm = y + 0.30
-        line(ax, [(x, y), (x, norm)])
-        _box(ax, x, norm, WIDE, LOW, "Norm", NORM)
-        start = norm + LOW
+        start = _raised(ax, x, y, 0.30, (WIDE, LOW, "Norm", NORM))
     else:
         start = y + (0.16 if attention else 0.0)
         line(ax, [(x, y), (x, start)], arrow=False)
@@ -127,68 +123,66 @@ def _sublayer(
 def _details(config: ModelConfig) -> tuple[str, str]:
     heads = f"{config.heads} heads" if config.heads > 1 else "1 head"
     width = f"{config.d_k}" if config.d_k == config.d_v else f"{config.d_k}, values {config.d_v}"
-    attention = f"{heads} of {width}"
-    feed_forward = f"{config.d_model} → {config.d_ff} → {config.d_model}, {config.activation}"
-    return attention, feed_forward
+    return f"{heads} of {width}", f"{config.d_model} → {config.d_ff} → {config.d_model}, {config.activation}"
 
 
 def _positions(ax: Axes, x: float, y: float, side: int, config: ModelConfig) -> None:
     """Draw the circle that stands for the positional encoding, beside the sum at (x, y)."""
-    centre = x + side * 0.62
+    centre, learned = x + side * 0.62, config.positions == "learned"
     ax.add_patch(Circle((centre, y), 0.17, facecolor=PAPER, edgecolor=INK, linewidth=0.8, zorder=4))
-    if config.positions == "learned":
-        ax.text(centre, y, "P", ha="center", va="center", fontsize=SMALL, color=INK, zorder=5)
+    if learned:
+        _text(ax, centre, y, "P", SMALL, zorder=5)
     else:
         angle = np.linspace(-np.pi, np.pi, 50)
         ax.plot(centre + 0.11 * angle / np.pi, y + 0.075 * np.sin(angle), color=INK, linewidth=0.9, zorder=5)
     line(ax, [(centre - side * 0.17, y), (x + side * 0.11, y)])
-    kind = "Learned\npositions" if config.positions == "learned" else "Positional\nencoding"
+    kind = "Learned\npositions" if learned else "Positional\nencoding"
     _note(ax, centre + side * 0.25, y, kind, "right" if side < 0 else "left")
 
 
 def _entrance(ax: Axes, x: float, side: int, label: str, name: str, vocabulary: int, config: ModelConfig) -> float:
-    """Draw the input of a stack: embedding plus positions; return where the line ends."""
-    ax.text(x, 0.20, label, ha="center", va="center", fontsize=TEXT, color=INK)
-    line(ax, [(x, 0.32), (x, 0.55)])
-    _box(ax, x, 0.55, WIDE, BOX, name, EMBEDDING, f"{vocabulary:,} × {config.d_model}")
-    line(ax, [(x, 0.55 + BOX), (x, 1.36)])
+    """Draw the input of a stack, embedding plus positions, up to its first layer; return where that begins."""
+    _text(ax, x, 0.20, label)
+    y = _raised(ax, x, 0.32, 0.23, (WIDE, BOX, name, EMBEDDING), f"{vocabulary:,} × {config.d_model}")
+    line(ax, [(x, y), (x, 1.36)])
     _plus(ax, x, 1.47)
     _positions(ax, x, 1.47, side, config)
+    y = 1.58
     if config.embedding_norm:
-        line(ax, [(x, 1.58), (x, 1.85)])
-        _box(ax, x, 1.85, WIDE, LOW, "Norm", NORM)
-        return 1.85 + LOW
-    return 1.58
+        y = _raised(ax, x, y, 0.27, (WIDE, LOW, "Norm", NORM))
+    line(ax, [(x, y), (x, y + 0.34)], arrow=False)
+    return y + 0.34
 
 
-def _floor(config: ModelConfig) -> float:
-    """Return where the first layer begins: above the embedding, and above its norm if there is one."""
-    return 1.92 + (0.27 + LOW if config.embedding_norm else 0.0)
+def _layer(ax: Axes, x: float, floor: float, top: float, side: int, count: int) -> None:
+    """Draw the grey frame that stands for a layer, and how often it repeats."""
+    left = x - (1.58 if side < 0 else 1.32)
+    style = {"boxstyle": "round,pad=0,rounding_size=0.14", "edgecolor": FAINT, "linewidth": 1.0}
+    _round(ax, left, floor - 0.06, 2.9, top - floor + 0.06, FRAME, zorder=1, gid="layer", **style)
+    _text(ax, x + side * 1.98, (floor + top) / 2, f"{count} ×", 13, gid="repeat")
 
 
-def _repeat(ax: Axes, x: float, y: float, count: int) -> None:
-    ax.text(x, y, f"{count} ×", ha="center", va="center", fontsize=13, color=INK, gid="repeat")
+def _last_norm(ax: Axes, x: float, y: float, top: float, pre: bool) -> float:
+    """Draw the final norm of a pre-norm stack; return where the line ends."""
+    return _raised(ax, x, y, top + 0.2 - y, (WIDE, LOW, "Norm", NORM)) if pre else top
 
 
 def plot_architecture(config: ModelConfig, ax: Axes | None = None) -> Axes:
     """Draw the whole model (Figure 1): both stacks, how often their layers repeat, where the norms stand."""
     pre = config.norm == "pre"
     attention, feed_forward = _details(config)
-    left, right, floor = 2.4, 5.8, _floor(config)
-    ax = canvas(ax, 8.2, (10.45 if pre else 8.8) + floor - 1.92)
+    left, right, more = 2.4, 5.8, 0.27 + LOW if config.embedding_norm else 0.0
+    ax = canvas(ax, 8.2, (10.45 if pre else 8.8) + more)
 
-    y = _entrance(ax, left, -1, "Inputs", "Input Embedding", config.source_vocabulary, config)
-    line(ax, [(left, y), (left, floor)], arrow=False)
+    floor = _entrance(ax, left, -1, "Inputs", "Input Embedding", config.source_vocabulary, config)
     y = _sublayer(ax, left, floor, -1, pre, "Multi-Head Attention", attention)
     y = _sublayer(ax, left, y, -1, pre, "Feed Forward", feed_forward)
     top = y + 0.2
-    _frame(ax, left - 1.58, floor - 0.06, left + 1.32, top)
-    _repeat(ax, 0.42, (floor + top) / 2, config.encoder_layers)
+    _layer(ax, left, floor, top, -1, config.encoder_layers)
     memory_top = _last_norm(ax, left, y, top, pre)
     line(ax, [(left, y), (left, top)], arrow=False)
 
-    y = _entrance(ax, right, 1, "Outputs (shifted right)", "Output Embedding", config.target_vocabulary, config)
-    line(ax, [(right, y), (right, floor)], arrow=False)
+    _entrance(ax, right, 1, "Outputs (shifted right)", "Output Embedding", config.target_vocabulary, config)
     y = _sublayer(ax, right, floor, 1, pre, "Masked Multi-Head Attention", attention)
     turn = (left + right) / 2
     height = y + (0.30 + LOW if pre else 0.16) + 0.22
@@ -197,25 +191,22 @@ def plot_architecture(config: ModelConfig, ax: Axes | None = None) -> Axes:
     _note(ax, turn - 0.08, memory_top + 0.40, "memory", "right")
     y = _sublayer(ax, right, y, 1, pre, "Feed Forward", feed_forward)
     top = y + 0.2
-    _frame(ax, right - 1.32, floor - 0.06, right + 1.58, top)
-    _repeat(ax, 7.78, (floor + top) / 2, config.decoder_layers)
+    _layer(ax, right, floor, top, 1, config.decoder_layers)
     line(ax, [(right, y), (right, top)], arrow=False)
 
     y = _last_norm(ax, right, y, top, pre)
-    line(ax, [(right, y), (right, y + 0.25)])
-    _box(ax, right, y + 0.25, WIDE, BOX, "Linear", LINEAR, f"{config.d_model} → {config.target_vocabulary:,}")
-    y += 0.25 + BOX
-    line(ax, [(right, y), (right, y + 0.22)])
-    _box(ax, right, y + 0.22, WIDE, LOW, "Softmax", SOFTMAX)
-    y += 0.22 + LOW
+    linear = f"{config.d_model} → {config.target_vocabulary:,}"
+    y = _raised(ax, right, y, 0.25, (WIDE, BOX, "Linear", LINEAR), linear)
+    y = _raised(ax, right, y, 0.22, (WIDE, LOW, "Softmax", SOFTMAX))
     line(ax, [(right, y), (right, y + 0.24)])
-    ax.text(right, y + 0.36, "Output Probabilities", ha="center", va="center", fontsize=TEXT, color=INK)
-    _caption(ax, left - 1.58, y + 0.3, config)
+    _text(ax, right, y + 0.36, "Output Probabilities")
+    text = "\n".join(_caption(config))
+    _text(ax, left - 1.58, y + 0.3, text, SMALL, ha="left", va="top", color=SOFT, linespacing=1.6)
     return ax
 
 
-def _caption(ax: Axes, x: float, y: float, config: ModelConfig) -> None:
-    """Write the settings that the boxes do not show."""
+def _caption(config: ModelConfig) -> list[str]:
+    """Return the settings that the boxes do not show."""
     lines = [
         f"every line carries vectors of d_model = {config.d_model}",
         f"norm {'before each sub-layer' if config.norm == 'pre' else 'after each sum'} ({config.norm}-norm)",
@@ -224,23 +215,16 @@ def _caption(ax: Axes, x: float, y: float, config: ModelConfig) -> None:
     if config.share_embeddings:
         lines.append("one embedding table for inputs and outputs")
     if config.share_output:
-        bias = " with a bias" if config.output_bias else ""
-        lines.append(f"the linear layer is the output embedding{bias}")
+        lines.append(f"the linear layer is the output embedding{' with a bias' if config.output_bias else ''}")
     if not config.scale_embeddings:
         lines.append("embeddings are not scaled by √d_model")
     if config.positions not in ("paper", "learned"):
         counted = {"fairseq": ", counted from 2", "opennmt": ", counted from 1"}.get(config.positions, "")
         lines.append(f"positions: all sines, then all cosines{counted}")
-    ax.text(x, y, "\n".join(lines), va="top", fontsize=SMALL, color=SOFT, linespacing=1.6)
+    return lines
 
 
-def _last_norm(ax: Axes, x: float, y: float, top: float, pre: bool) -> float:
-    """Draw the final norm of a pre-norm stack; return where the line ends."""
-    if not pre:
-        return top
-    line(ax, [(x, y), (x, top + 0.2)])
-    _box(ax, x, top + 0.2, WIDE, LOW, "Norm", NORM)
-    return top + 0.2 + LOW
+# --- Figure 2 ------------------------------------------------------------------------------------------------------
 
 
 def plot_attention_block(config: ModelConfig, ax: Axes | None = None) -> Axes:
@@ -253,7 +237,7 @@ def plot_attention_block(config: ModelConfig, ax: Axes | None = None) -> Axes:
         (x + 0.4, "K", f"S × {config.d_k}"),
         (value, "V", f"S × {config.d_v}"),
     ):
-        ax.text(place, 0.47, name, ha="center", va="center", fontsize=TEXT + 1, color=INK)
+        _text(ax, place, 0.47, name, TEXT + 1)
         _note(ax, place, 0.25, shape, "center", TINY)
     y = 0.95
     for place in (x - 0.4, x + 0.4):
@@ -273,28 +257,17 @@ def plot_attention_block(config: ModelConfig, ax: Axes | None = None) -> Axes:
     _box(ax, centre, y, value - x + 0.7, low, "MatMul", LINEAR)
     _note(ax, note, y + low / 2, f"weights · V, T × {config.d_v}")
     line(ax, [(centre, y + low), (centre, y + low + gap)])
-    ax.text(centre, y + low + gap + 0.13, "Z", ha="center", va="center", fontsize=TEXT + 1, color=INK)
+    _text(ax, centre, y + low + gap + 0.13, "Z", TEXT + 1)
     return ax
 
 
 def _deck(ax: Axes, x: float, y: float, width: float, height: float, text: str, colour: str, cards: int) -> None:
     """Draw a box as the first of several, one behind the other."""
     for card in reversed(range(cards)):
-        shift = 0.3 * card / max(1, cards - 1)
-        ax.add_patch(
-            FancyBboxPatch(
-                (x - width / 2 + shift, y + shift),
-                width,
-                height,
-                boxstyle="round,pad=0,rounding_size=0.07",
-                facecolor=colour,
-                edgecolor=INK,
-                linewidth=0.8 if card == 0 else 0.45,
-                zorder=3 - 0.1 * card / cards,
-                gid="card",
-            )
-        )
-    ax.text(x, y + height / 2, text, ha="center", va="center", fontsize=TEXT, color=INK, zorder=5)
+        shift, edge = 0.3 * card / max(1, cards - 1), 0.8 if card == 0 else 0.45
+        order = 3 - 0.1 * card / cards
+        _round(ax, x - width / 2 + shift, y + shift, width, height, colour, linewidth=edge, zorder=order, gid="card")
+    _text(ax, x, y + height / 2, text, zorder=5)
 
 
 def plot_multi_head(config: ModelConfig, ax: Axes | None = None) -> Axes:
@@ -305,16 +278,14 @@ def plot_multi_head(config: ModelConfig, ax: Axes | None = None) -> Axes:
     ax = canvas(ax, 7.1, 5.2)
     centre = 2.35
     for x, name in ((0.95, "V"), (centre, "K"), (3.75, "Q")):
-        ax.text(x, 0.3, name, ha="center", va="center", fontsize=TEXT + 1, color=INK)
+        _text(ax, x, 0.3, name, TEXT + 1)
         line(ax, [(x, 0.44), (x, 0.8)])
         _deck(ax, x, 0.8, 1.0, 0.4, "Linear", LINEAR, cards)
         line(ax, [(x, 1.2), (x, 2.0)])
     _deck(ax, centre, 2.0, 3.8, 0.6, "Scaled Dot-Product Attention", ATTENTION, cards)
-    line(ax, [(centre, 2.6), (centre, 3.35)])
-    _box(ax, centre, 3.35, 2.2, 0.4, "Concat", NORM)
-    line(ax, [(centre, 3.75), (centre, 4.15)])
-    _box(ax, centre, 4.15, 2.2, 0.4, "Linear", LINEAR)
-    line(ax, [(centre, 4.55), (centre, 4.95)])
+    y = _raised(ax, centre, 2.6, 0.75, (2.2, 0.4, "Concat", NORM))
+    y = _raised(ax, centre, y, 0.4, (2.2, 0.4, "Linear", LINEAR))
+    line(ax, [(centre, y), (centre, y + 0.4)])
     values = "" if d_k == d_v else f"\n(values → {d_v})"
     for y, text in (
         (1.15, f"each head projects {d} → {d_k}{values}"),

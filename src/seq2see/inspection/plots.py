@@ -48,7 +48,6 @@ from seq2see.inspection.style import (
 )
 
 FAINTEST = 0.02  # lines of smaller weights are not drawn, because nobody would see them
-NAMED = 80  # the most tokens whose names fit along an axis
 
 
 def _digits(values: Array) -> int:
@@ -80,15 +79,19 @@ def _label_tokens(ax: Axes, rows: Sequence[str], columns: Sequence[str], size: f
     figure = ax.get_figure(root=True)
     assert figure is not None
     room = ax.get_position().width * figure.get_figwidth() / max(1, len(columns))
-    if longest(columns, size) > 0.9 * room:
-        _upright(ax, "bottom")
-
-
-def _upright(ax: Axes, foot: str) -> None:
-    """Turn column labels by 90°, except those of one or two characters."""
-    for label in ax.get_xticklabels():
+    for label in ax.get_xticklabels() if longest(columns, size) > 0.9 * room else ():
         if len(label.get_text()) > 2:
-            label.set(rotation=90, va=foot)
+            label.set(rotation=90, va="bottom")
+
+
+def _named(ax: Axes, rows: str, columns: str, bar: str = "") -> Axes:
+    """Name the rows and the columns, and the colours with a bar."""
+    ax.set_ylabel(rows, fontsize=TEXT, color=SOFT)
+    ax.set_xlabel(columns, fontsize=TEXT, color=SOFT)
+    ax.xaxis.set_label_position("top")
+    if bar:
+        _colour_bar(ax, bar)
+    return ax
 
 
 def _heatmap(ax: Axes, values: Array, cmap: Colormap, norm: Normalize) -> None:
@@ -125,11 +128,7 @@ def plot_attention(
     _label_tokens(ax, queries, keys)
     if numbers:
         _numbers(ax, values, TINY)
-    ax.set_ylabel("query", fontsize=TEXT, color=SOFT)
-    ax.set_xlabel("key", fontsize=TEXT, color=SOFT)
-    ax.xaxis.set_label_position("top")
-    _colour_bar(ax, "weight")
-    return ax
+    return _named(ax, "query", "key", "weight")
 
 
 def plot_scores(
@@ -142,11 +141,7 @@ def plot_scores(
     _hatch(ax, ~np.isfinite(values))
     _numbers(ax, values)
     _label_tokens(ax, queries, keys)
-    ax.set_ylabel("query", fontsize=TEXT, color=SOFT)
-    ax.set_xlabel("key", fontsize=TEXT, color=SOFT)
-    ax.xaxis.set_label_position("top")
-    _colour_bar(ax, label)
-    return ax
+    return _named(ax, "query", "key", label)
 
 
 def _hatch(ax: Axes, cells: np.ndarray[Any, Any]) -> None:
@@ -173,10 +168,7 @@ def plot_causal_mask(tokens: Sequence[str], ax: Axes | None = None) -> Axes:
     for spine in ax.spines.values():
         spine.set_visible(False)
     _label_tokens(ax, tokens, tokens, TEXT)
-    ax.set_ylabel("this token …", fontsize=TEXT, color=SOFT)
-    ax.set_xlabel("… may look at", fontsize=TEXT, color=SOFT)
-    ax.xaxis.set_label_position("top")
-    return ax
+    return _named(ax, "this token …", "… may look at")
 
 
 def plot_attention_grid(weights: ArrayLike, queries: Sequence[str], keys: Sequence[str]) -> Figure:

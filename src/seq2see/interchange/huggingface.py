@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
@@ -334,12 +335,6 @@ def _licence(path: Path) -> str:
         return ""
     with foreign(card, LARGEST_WEIGHTS).open(encoding="utf-8", errors="replace") as file:
         text = file.read(LARGEST_CARD)
-    first, *lines = text.split("\n")
-    if first != "---" or "---" not in (line[:3] for line in lines):
-        return ""
-    end = next(number for number, line in enumerate(lines) if line.startswith("---"))
-    for number, line in enumerate(lines[:end]):
-        if line.startswith(("license:", "licence:")):
-            stated = "\n".join([line[8:], *lines[number + 1 : end]]).strip()
-            return stated.split("\n")[0].strip().strip("\"'")[:100]
-    return ""
+    head = re.match(r"---\n(.*?)^---", text, re.DOTALL | re.MULTILINE)
+    stated = re.search(r"^licen[sc]e:\s*(?:-\s*)?(\S[^\n]*)", head[1], re.MULTILINE) if head else None
+    return stated[1].strip(" \"'")[:100] if stated else ""

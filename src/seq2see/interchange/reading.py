@@ -93,30 +93,33 @@ def read(path: Path, languages: Languages = (None, None)) -> Imported:
     raise UserError(f"{path.name} is not a supported model: a folder, a .pt or an .argosmodel was expected.")
 
 
-def push(path: Path, name: str, private: bool = False) -> str:
-    """Upload a folder to the Hugging Face Hub, and return its address there."""
-    installed("huggingface_hub", "An upload")
+@contextmanager
+def _hub(name: str, what: str, done: str) -> Iterator[None]:
+    """Turn what goes wrong with the Hugging Face Hub into one sentence."""
+    installed("huggingface_hub", what)
     import httpx
-    from huggingface_hub import HfApi
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalTokenNotFoundError
 
-    api = HfApi()
     try:
+        yield
+    except (HfHubHTTPError, HFValidationError, LocalTokenNotFoundError, httpx.HTTPError, OSError) as error:
+        raise UserError(f"{name} could not be {done} ({str(error).splitlines()[0]}).") from None
+
+
+def push(path: Path, name: str, private: bool = False) -> str:
+    """Upload a folder to the Hugging Face Hub, and return its address there."""
+    with _hub(name, "An upload", "uploaded"):
+        from huggingface_hub import HfApi
+
+        api = HfApi()
         address = api.create_repo(name, private=private, exist_ok=True)
         api.upload_folder(repo_id=name, folder_path=path, commit_message="Uploaded by seq2see")
-    except (HfHubHTTPError, HFValidationError, LocalTokenNotFoundError, httpx.HTTPError, OSError) as error:
-        raise UserError(f"{name} could not be uploaded ({str(error).splitlines()[0]}).") from None
-    return str(address)
+        return str(address)
 
 
 def download(name: str, place: Path) -> Path:
     """Download the data of a model of the Hugging Face Hub, without its code."""
-    installed("huggingface_hub", "A download")
-    import httpx
-    from huggingface_hub import snapshot_download
-    from huggingface_hub.errors import HfHubHTTPError, HFValidationError
+    with _hub(name, "A download", "downloaded"):
+        from huggingface_hub import snapshot_download
 
-    try:
         return Path(snapshot_download(name, allow_patterns=FILES, local_dir=place / "model"))
-    except (HfHubHTTPError, HFValidationError, httpx.HTTPError, OSError) as error:
-        raise UserError(f"{name} could not be downloaded ({str(error).splitlines()[0]}).") from None

@@ -74,7 +74,7 @@ def together(folder: Path, seconds: float | None = None) -> Iterator[str]:
         if seconds is None:
             yield f"\n`seq2see learn {folder} --train` trains them from nothing, in two minutes."
         else:
-            yield f"And from nothing, in {seconds:.0f} seconds, on 10,000 dates of the years 1000 to 2025:"
+            yield f"And from nothing, in {seconds:.0f} seconds of one core, on 10,000 dates of the years 1000 to 2025:"
             yield from train(parts, seconds)
     except (Exception, SystemExit) as error:
         files = {code_file(part) for part in parts.values()}

@@ -14,8 +14,8 @@ from seq2see.answering.answer import Answer
 from seq2see.config import Config, ModelConfig
 from seq2see.errors import UserError
 from seq2see.files import digest, parsed, read_text
+from seq2see.inspection.effect import effects
 from seq2see.inspection.trace import Trace, logit_lens
-from seq2see.page.figure import code
 from seq2see.page.tree import beam_nodes
 from seq2see.page.wire import SMALL, packed
 from seq2see.storage import folder
@@ -85,9 +85,9 @@ def _samples(path: Path | None) -> list[str]:
 
 
 def describe_network(config: ModelConfig) -> dict[str, Any]:
-    """Describe a network: its shape, whether it is small enough to send whole, and the code that computes each part."""
+    """Describe a network: its shape, and whether it is small enough to send whole."""
     parameters = config.parameters
-    return {"config": vars(config), "parameters": parameters, "small": parameters <= SMALL, "code": code()}
+    return {"config": vars(config), "parameters": parameters, "small": parameters <= SMALL}
 
 
 def describe_ensemble(config: ModelConfig, member: int, answer: Answer | None = None) -> dict[str, Any]:
@@ -108,14 +108,18 @@ def describe(
     head: int | None = None,
     also: Collection[str] = (),
     column: int | None = None,
+    closed: Sequence[str] = (),
 ) -> dict[str, Any]:
     """Describe a trace.
 
     ``names`` holds globs of the values and parameters to send. ``compact``, ``head`` and ``column`` choose how ``packed``
-    writes them. ``also`` may hold ``lens``. A ``beam`` above 1 adds the tree of a beam search.
+    writes them. ``also`` may hold ``lens``. A ``beam`` above 1 adds the tree of a beam search. ``closed`` names heads
+    (``cross.1.3``, ``cross.1``, ``cross``) to close while the answer is held.
     """
     transformer, tokenizers = traced.transformer, traced.tokenizers
     wanted: dict[str, Any] = {"lens": _lens(traced)} if "lens" in also else {}
+    if closed:
+        wanted["effects"] = effects(traced, closed)
     return {
         "text": traced.text,
         "output": traced.output,

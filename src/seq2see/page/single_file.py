@@ -6,17 +6,21 @@ import json
 import re
 from base64 import b64encode
 from dataclasses import dataclass
+from functools import partial
 from hashlib import sha256
 from html import escape
 from pathlib import Path
 from typing import Any
 
+from seq2see.inspection.effect import names_of_gates
 from seq2see.inspection.trace import Trace
 from seq2see.page import STATIC, WORKER
 from seq2see.page.describe import describe, describe_network
 from seq2see.page.wire import packed
 
 BEAM = 4  # width of the beam search whose tree is saved
+LARGEST = 3_000_000  # bytes of the page of a large model's trace
+OWN = 400_000  # bytes of the page itself
 HEIGHT = 720  # of the frame in a notebook, in pixels
 ENTRY = 'import "seq2see/main.js";'
 ALSO = ("lens",)
@@ -63,12 +67,13 @@ def single_file(model: dict[str, Any], trace: Trace, inside: Inside | None = Non
     }  # fmt: skip
     if inside is not None:
         saved |= {"trace": describe(trace, ["*.weights"], compact=True), "inside": inside.about}
-    elif model["small"]:
-        saved["trace"] = describe(trace, beam=BEAM, also=ALSO)
     else:
-        saved["trace"] = describe(trace, ["*.weights"], BEAM, compact=True, also=ALSO)
-        heads = range(trace.transformer.config.heads)
-        saved["more"] = [packed(trace, VECTORS), *(packed(trace, OF_A_HEAD, head=head) for head in heads)]
+        # The weights stay at home, and what the answer needs travels with the trace.
+        names = ["*"] if model["small"] else ["*.weights"]
+        gates = names_of_gates(trace.transformer)
+        saved["trace"] = describe(trace, names, BEAM, compact=not model["small"], also=ALSO, closed=gates)
+        if not model["small"]:
+            saved["more"] = _within(LARGEST - len(json.dumps(saved)) - OWN, trace)
     imports = _escaped({"imports": {f"seq2see/{path.name}": _url(path) for path in _modules()}})
     style = re.sub(r"/\*.*?\*/", "", (STATIC / "style.css").read_text(encoding="utf-8"))
     style = re.sub(r"\s*([{};])\s*|(:) ", r"\1\2", style)  # spaces that mean nothing
@@ -98,6 +103,19 @@ def single_file(model: dict[str, Any], trace: Trace, inside: Inside | None = Non
         body.insert(1, f'<script type="text/plain" id="worker">{inside.worker}</script>')
         body += [f'<script type="text/plain" class="weights">{part}</script>' for part in inside.weights]
     return page.replace("</body>", "\n".join([*body, "</body>"]))
+
+
+def _within(room: int, trace: Trace) -> list[dict[str, Any]]:
+    """Return the exact numbers of a large model's trace, head by head and then the vectors, as far as there is room."""
+    heads = range(trace.transformer.config.heads)
+    found = []
+    for make in (*(partial(packed, trace, OF_A_HEAD, head=head) for head in heads), partial(packed, trace, VECTORS)):
+        part = make()
+        room -= len(part["data"])
+        if room < 0:
+            break
+        found.append(part)
+    return found
 
 
 def _escaped(value: Any) -> str:

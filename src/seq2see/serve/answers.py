@@ -24,7 +24,6 @@ from seq2see.serve.guard import Metrics
 
 MOST_SEARCHES = 4  # for a text with a glossary: the first, one without what is wrong, and again for each
 READING = 1e6  # cost of reading a character of a document, in multiplications
-SHORT = 2_000  # characters of texts that are read at once
 FEW, MANY = 4, 128  # sentences of a text that are translated together: few at first, for a fast start
 
 
@@ -90,11 +89,9 @@ class Answering:
         answerer.check_options(options)
         if options.format is not None and request.align:
             raise UserError("A document has no alignment: leave format or align out.")
-        reader = Reader(answerer, options, request.align, self.limits)
-        if (is_short := sum(map(len, texts)) <= SHORT) or not answerer.splits(options):
-            readings = reader(texts)
-        else:
-            readings = await self.reading.do(object(), texts, reader, client, [READING * len(text) for text in texts])
+        reader, at_once = Reader(answerer, options, request.align, self.limits), not answerer.splits(options)
+        costs = [READING * len(text) for text in texts]
+        readings = reader(texts) if at_once else await self.reading.do(object(), texts, reader, client, costs)
         parts, work = parts_of(readings), partial(answerer.searched, options=options)
         found = await self.batcher.do((name, options), parts, work, client, reader.costs) if parts else []
 
@@ -102,7 +99,7 @@ class Answering:
             answers = answerer.joined(texts, readings, found, options)
             return answers, [_shown(*one, options) for one in zip(answers, readings, strict=True)]
 
-        answers, shown = joined() if is_short else await self.reading.one(joined, client)
+        answers, shown = joined() if at_once else await self.reading.one(joined, client)
         if request.align:
             await self.batcher.one(partial(_align, self.models[name], answers, shown), client)
         self._count(answers)

@@ -119,11 +119,6 @@ def create_app(
     # in a third one, and long requests checked in a fourth: neither the model nor the event loop waits for them.
     metrics = Metrics()
     workers = checking, reading, batcher, tracing = [Batcher(limits) for _ in range(4)]
-    answering = Answering(models, limits, batcher, reading, metrics)
-    tracers = {name: Tracer(model, limits) for name, model in models.items()}
-    described = [
-        describe_model(name, model.config, model.card, model.path) | _trainable(model) for name, model in models.items()
-    ]
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
@@ -141,9 +136,28 @@ def create_app(
     app.state.batcher, app.state.metrics, app.state.limits = batcher, metrics, limits
     app.state.workers, app.state.checking = workers, checking
 
+    @app.get("/healthz")
+    async def healthz() -> dict[str, str]:
+        """Report that the server is running."""
+        return {"status": "ok"}
+
+    @app.get("/metrics", response_class=PlainTextResponse)
+    async def counters() -> str:
+        """Return the counters, for Prometheus."""
+        return metrics.text(batcher)
+
+    _add_refusals(app, limits)
+    _add_interface(app, models, Answering(models, limits, batcher, reading, metrics), tracing)
+    app.router.routes.append(Page("/", StaticFiles(directory=STATIC, html=True), name="page"))
+    app.add_middleware(Guard, metrics=metrics, hosts=hosts, token=token, log=log)
+    return app
+
+
+def _add_refusals(app: FastAPI, limits: Limits) -> None:
+    """Let every refusal be {"error": "…"}, those of the framework, too."""
+
     @app.exception_handler(AnyHTTPException)
     async def refused(request: Request, error: AnyHTTPException) -> JSONResponse:
-        """Return the refusals of the framework in our format: {"error": "…"}."""
         told, path = str(error.detail), request.url.path[:80]
         if error.status_code == 404:
             told = f"There is nothing at {path}: /api/openapi.json lists all addresses."
@@ -162,15 +176,14 @@ def create_app(
     for kind in (UserError, Busy, TimeoutError, Left):
         app.add_exception_handler(kind, failed)
 
-    @app.get("/healthz")
-    async def healthz() -> dict[str, str]:
-        """Report that the server is running."""
-        return {"status": "ok"}
 
-    @app.get("/metrics", response_class=PlainTextResponse)
-    async def counters() -> str:
-        """Return the counters, for Prometheus."""
-        return metrics.text(batcher)
+def _add_interface(app: FastAPI, models: Mapping[str, Seq2Seq], answering: Answering, tracing: Batcher) -> None:
+    """Add the routes under /api/."""
+    limits: Limits = app.state.limits
+    tracers = {name: Tracer(model, limits) for name, model in models.items()}
+    described = [
+        describe_model(name, model.config, model.card, model.path) | _trainable(model) for name, model in models.items()
+    ]
 
     @app.get("/api/models")
     async def list_models() -> dict[str, Any]:
@@ -215,7 +228,3 @@ def create_app(
         """Translate one text or document; its sentences are sent as they are done, each line a JSON object."""
         lines = await answering.text(request, http.scope["asker"])
         return StreamingResponse(lines, media_type="application/x-ndjson")
-
-    app.router.routes.append(Page("/", StaticFiles(directory=STATIC, html=True), name="page"))
-    app.add_middleware(Guard, metrics=metrics, hosts=hosts, token=token, log=log)
-    return app

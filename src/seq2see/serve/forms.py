@@ -178,6 +178,12 @@ class TraceRequest(Request_):
     head: int | None = Field(None, ge=0, description="Of values that have heads, send this head only.")
     column: int | None = Field(None, ge=0, description="Of W^O, W₁ and W₂, send this column only, with its bias.")
     also: list[Literal["lens"]] = Field([], description="lens: the token that each layer would choose.", max_length=1)
+    effects: Annotated[list[Name], Hasty()] = Field(
+        [],
+        max_length=1024,
+        description="Heads to close, the answer held: cross.1.3 is one, cross.1 a layer, cross all. For each name the "
+        "answer has how much the log-probability of each token falls.",
+    )
     anyway: bool = Field(False, description="Answer a text that the model was not made for, such as a February 30.")
     glossary: Terms | None = Field(
         None, description="The translation of each term, as for /api/predict; the answer with them is traced."

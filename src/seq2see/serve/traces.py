@@ -70,6 +70,7 @@ class Tracer:
         steps = target * (target + 1) / 2 if local else target
         tokens: float = sum(s + 4 * t for s, t in [*runs, (source, target)])
         tokens += (local + (request.beam if request.beam > 1 else 0)) * steps
+        tokens += len(request.effects) * (source + target)
         work: float = config.parameters * tokens
         if config.members > 1:
             work += Cost(answerer, Options(whole=True))(request.input)
@@ -181,8 +182,9 @@ def describe_trace(tracer: Tracer, request: TraceRequest) -> dict[str, Any]:
         prefix, known = _with_terms(model, request.input, Glossary(request.glossary))
         request = request.model_copy(update={"prefix": prefix})
     found = describe(
-        tracer.trace(request), request.names, request.beam, request.compact, request.head, request.also, request.column
-    )
+        tracer.trace(request), request.names, request.beam, request.compact, request.head, request.also, request.column,
+        request.effects,
+    )  # fmt: skip
     found |= {**known, "forced": len(request.prefix), "muted": [list(head) for head in request.heads]}
     is_own, answer = not request.is_edited, None
     if model.config.model.members > 1:

@@ -198,33 +198,21 @@ def read_ctranslate2(
     )  # fmt: skip
 
 
-def _weights(found: Variables, from_zero: bool) -> tuple[Renamed, Any]:
-    """Return the weights under our names, and the model's config.
-
-    ``from_zero`` adds a row of zeros to the tables of the target, which is the vector that the decoder starts with.
-    """
-    table, target = "encoder/embeddings/weight", "decoder/embeddings/weight"
+def _layers(found: Variables, counts: dict[str, int], d_model: int) -> dict[str, Callable[[], Tensor]]:
+    """Return what reads the weights of the layers and the norms, by our names."""
     readers: dict[str, Callable[[], Tensor]] = {}
 
-    def put(ours: str, name: str, change: Callable[[Tensor], Tensor] = Tensor.contiguous) -> None:
-        readers[ours] = lambda: change(found.numbers(name))
+    def put(ours: str, name: str, rows: slice = slice(None)) -> None:
+        readers[ours] = lambda: found.numbers(name)[rows].contiguous()
 
     def put_norm(ours: str, theirs: str) -> None:
         put(f"{ours}.weight", f"{theirs}/gamma")
         put(f"{ours}.bias", f"{theirs}/beta")
 
-    d_model = found.numbers(table).shape[1]
-    counts = {
-        half: next(n for n in count() if f"{half}/layer_{n}/self_attention/linear_0/weight" not in found)
-        for half in HALVES
-    }
     for half in HALVES:
-        for ours, theirs in (
-            (f"{half}.norm", f"{half}/layer_norm"),
-            (f"{half}.embedding.norm", f"{half}/layernorm_embedding"),
-        ):
-            if f"{theirs}/gamma" in found:
-                put_norm(ours, theirs)
+        for ours, theirs in (("norm", "layer_norm"), ("embedding.norm", "layernorm_embedding")):
+            if f"{half}/{theirs}/gamma" in found:
+                put_norm(f"{half}.{ours}", f"{half}/{theirs}")
     for half, number, part in parts_of(counts):
         ours, theirs = f"{half}.layers.{number}.{part.ours}", f"{half}/layer_{number}/{part.ctranslate2}"
         if part.ours.endswith("norm"):
@@ -232,7 +220,26 @@ def _weights(found: Variables, from_zero: bool) -> tuple[Renamed, Any]:
             continue
         rows = slice(part.part * d_model, (part.part + 1) * d_model) if part.of > 1 else slice(None)
         for kind in KINDS:
-            put(f"{ours}.{kind}", f"{theirs}/{kind}", lambda x, rows=rows: x[rows].contiguous())  # type: ignore[misc]
+            put(f"{ours}.{kind}", f"{theirs}/{kind}", rows)
+    return readers
+
+
+def _weights(found: Variables, from_zero: bool) -> tuple[Renamed, Any]:
+    """Return the weights under our names, and the model's config.
+
+    ``from_zero`` adds a row of zeros to the tables of the target, which is the vector that the decoder starts with.
+    """
+    table, target = "encoder/embeddings/weight", "decoder/embeddings/weight"
+    d_model = found.numbers(table).shape[1]
+    counts = {
+        half: next(n for n in count() if f"{half}/layer_{n}/self_attention/linear_0/weight" not in found)
+        for half in HALVES
+    }
+    readers = _layers(found, counts, d_model)
+
+    def put(ours: str, name: str, change: Callable[[Tensor], Tensor] = Tensor.contiguous) -> None:
+        readers[ours] = lambda: change(found.numbers(name))
+
     heads = found.setting("num_heads", found.setting("encoder/num_heads", 16 if "Big" in found.spec else 8))
     activation = found.setting("activation", found.setting("encoder/activation", 0))
     if activation not in ACTIVATIONS or found.setting("encoder/multi_query_attention", 0):

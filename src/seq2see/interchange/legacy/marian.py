@@ -91,9 +91,6 @@ def read_marian(path: Path, languages: Languages = (None, None)) -> Imported:
     )
 
 
-# --- files ---------------------------------------------------------------------------------------------------------
-
-
 def simple_yaml(lines: list[str]) -> Settings:
     """Read names with a value or a list of values each, all as texts; deeper levels are ignored."""
     found: Settings = {}
@@ -129,10 +126,6 @@ def _escaped(found: re.Match[str]) -> str:
 
 def vocabulary(file: Path) -> list[str]:
     """Read a vocabulary: ``"token": number`` on each line, or ``? token`` and ``: number`` on two."""
-    if file.suffix not in (".yml", ".yaml"):
-        raise FolderError(
-            f"The vocabulary {shown(file.name)} cannot be read: a .yml with tokens and their ids was expected."
-        )
     ids: dict[str, int] = {}
     key = ""
     for line in filter(str.strip, foreign_lines(file)):
@@ -232,9 +225,6 @@ class Arrays:
         """Return a matrix, which Marian stores transposed, or a vector, which it stores as a matrix of one row."""
         found = self.tensor(name, turned=True)
         return found.reshape(-1) if min(found.shape, default=1) == 1 else found.contiguous()
-
-
-# --- the model ------------------------------------------------------------------------------------------------------
 
 
 def _number(settings: Settings, name: str) -> int:

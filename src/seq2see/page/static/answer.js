@@ -11,10 +11,11 @@ import { argmax, largestOf, softmax } from "./tensors.js";
 /** @typedef {import("./edits.js").Edit} Edit */
 /** @typedef {import("./edits.js").Head} Head */
 /** Numbers taken from the run on another text. @typedef {{input: string, name: string, head: number, row: number, col: number, fromRow?: number}} Patch */
-/** @typedef {{model?: string, input: string, prefix?: number[], muted?: Head[], patches?: Patch[], drawn?: import("./edits.js").Drawn, names?: string[], beam?: number, also?: string[], anyway?: boolean}} Request */
+/** @typedef {{model?: string, input: string, prefix?: number[], muted?: Head[], patches?: Patch[], drawn?: import("./edits.js").Drawn, names?: string[], beam?: number, also?: string[], effects?: string[], anyway?: boolean}} Request */
 /** @typedef {{text: string, sourceIds: number[], spans: [number, number][], targetIds: number[], outputIds: number[], forced: number, edits: Edit[], values: Map<string, Tensor>}} Run */
 
 const TOP = 20; // likeliest tokens listed at each step
+const KINDS = { encoder: "encoder_layers", decoder: "decoder_layers", cross: "decoder_layers" };
 const KEPT = 4; // runs that are remembered, because the page asks for more of them when the reader opens a part
 
 /** The token that each layer of the decoder would choose at each step, if it were the last layer. */
@@ -25,6 +26,23 @@ function lens(/** @type {import("./model.js").Transformer} */ model, /** @type {
     const { shape: [rows, width], data } = softmax(model.output(model.lastNorm(/** @type {Tensor} */ (run.values.get(name)))));
     const ids = Array.from({ length: rows }, (_, row) => argmax(data.subarray(row * width, (row + 1) * width)));
     return { after: index ? index - 1 : null, ids, probabilities: ids.map((id, row) => data[row * width + id]) };
+  });
+}
+
+/** The heads that a name stands for: cross.1.3 is one, cross.1 a layer of them, cross all. @returns {Head[]} */
+function headsOf(/** @type {any} */ config, /** @type {string} */ name) {
+  const [kind, layer, head] = name.split(".");
+  const range = (/** @type {string|undefined} */ one, /** @type {number} */ count) => (one === undefined ? Array.from({ length: count }, (_, n) => n) : [Number(one)]);
+  const attention = /** @type {Head["attention"]} */ (kind);
+  return range(layer, config[KINDS[attention]]).flatMap((n) => range(head, config.heads).map((one) => ({ attention, layer: n, head: one })));
+}
+
+/** The log-probability of each token of an answer. */
+function logsOf(/** @type {Tensor} */ { shape: [, width], data }, /** @type {number[]} */ ids) {
+  return ids.map((id, t) => {
+    const row = data.subarray(t * width, (t + 1) * width);
+    const largest = largestOf(row); // subtracting the largest first keeps a log-probability near 0 exact
+    return row[id] - largest - logSum(row.map((x) => x - largest));
   });
 }
 
@@ -79,9 +97,22 @@ export class Answerer extends Reader {
     };
     const unfit = request.anyway ? faultOf(this.about.task, request.input) : "";
     if (unfit) found.unfit = unfit;
+    if (request.effects?.length) found.effects = this.effects(run, request.effects);
     for (const key of ["d_model", "positions", "scale_embeddings", "embedding_norm", "norm", "activation"]) found[key] = this.about.config[key];
     if (also.includes("lens")) found.lens = lens(this.model, run).map((layer) => ({ ...layer, tokens: this.target.tokens(layer.ids) }));
     return found;
+  }
+
+  /** How much the log-probability of each token falls when the heads of a name are closed and the answer is held. @returns {Record<string, number[]>} */
+  effects(/** @type {Run} */ { sourceIds, targetIds, outputIds, edits, values }, /** @type {string[]} */ names) {
+    const before = logsOf(/** @type {Tensor} */ (values.get("logits")), outputIds);
+    return Object.fromEntries(names.map((name) => {
+      const closed = headsOf(this.about.config, name);
+      this.model.keep = recorder([...edits, ...closed.map(muted)], null);
+      const again = edits.length > 0 || closed.some(({ attention }) => attention === "encoder");
+      const memory = again ? this.model.encode(sourceIds) : /** @type {Tensor} */ (values.get("encoder.memory"));
+      return [name, logsOf(this.model.decode(targetIds, memory).logits, outputIds).map((log, t) => before[t] - log)];
+    }));
   }
 
   /** The range of characters of the answer that each token covers. */
@@ -95,14 +126,15 @@ export class Answerer extends Reader {
     const { shape: [, width], data } = /** @type {Tensor} */ (values.get("logits"));
     const shares = /** @type {Tensor} */ (values.get("probabilities")).data;
     const named = this.target.tokens(outputIds);
+    const logs = logsOf(/** @type {Tensor} */ (values.get("logits")), outputIds);
     return outputIds.map((id, t) => {
       const row = data.subarray(t * width, (t + 1) * width);
       const largest = largestOf(row);
-      const sum = logSum(row.map((x) => x - largest)); // subtracting the largest first keeps a log-probability near 0 exact
+      const sum = logSum(row.map((x) => x - largest));
       const entropy = row.reduce((total, x, n) => total - shares[t * width + n] * Math.max(x - largest - sum, -1e30), 0);
       const best = likeliest(row, TOP);
       return {
-        id, token: named[t], log_probability: row[id] - largest - sum, entropy,
+        id, token: named[t], log_probability: logs[t], entropy,
         top: best.map((one) => ({ id: one, token: this.target.names[one], probability: shares[t * width + one], logit: row[one] })),
       };
     });

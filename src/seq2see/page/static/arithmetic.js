@@ -101,6 +101,15 @@ export function lacking(/** @type {Trace} */ trace, /** @type {Cell} */ { name, 
 const range = (/** @type {number} */ n) => Array.from({ length: n }, (_, index) => index);
 const row = (/** @type {import("./data.js").Matrix} */ matrix, /** @type {number} */ r) => range(matrix.cols).map((c) => matrix.at(r, c));
 
+/** Why a number is not what its terms come to. */
+function replaced(/** @type {Trace} */ trace, /** @type {Cell} */ { name, head, row: r }) {
+  const { muted, drawn, patches } = trace.json;
+  const at = place(name);
+  if (at && drawn?.attention === at.kind && drawn.layer === at.layer && drawn.head === head && drawn.row === r && at.role === "weights") return "You have drawn this row";
+  if (at && muted.some((/** @type {any[]} */ [kind, layer, one]) => kind === at.kind && layer === at.layer && one === head)) return "This head is off";
+  return patches?.length ? "Numbers were taken over from another run" : "The model was edited here";
+}
+
 /**
  * Write out the calculation of a cell; the last line gives the cell's value. `absent` says why numbers may be missing.
  * @returns {{title: string, symbol: string, sentence: string, lines: Line[], value: number}}
@@ -117,7 +126,7 @@ export function arithmetic(/** @type {Trace} */ trace, /** @type {Cell} */ cell,
   }
   const lines = (at ? inAttention(trace, cell, at.kind, at.layer, at.role) : elsewhere(trace, cell)) ?? [{ say: absent, sum: symbol, value }];
   lines.push(recorded(/** @type {Line} */ (lines.pop()), value));
-  if (lines.at(-1)?.value !== value) lines.push({ say: "This head is off: another number has been put in its place.", sum: symbol, value });
+  if (lines.at(-1)?.value !== value) lines.push({ say: `${replaced(trace, cell)}: another number has been put in its place.`, sum: symbol, value });
   return { title, symbol, sentence, lines, value };
 }
 

@@ -99,5 +99,5 @@ export function beamPanel(/** @type {Trace} */ trace, /** @type {boolean} */ liv
     return [live && buttons, place];
   };
   return new Panel("beams", "Beam search", `Instead of the likeliest token, the likeliest beginnings are kept open (section 6.1). Each shows its last token and its log-probability; ∎ is an end, with the score that answers are ranked by: log-probability over length penalty.${live ? " Follow one, and all panels show it." : ""}`,
-    make, (changed) => changed.has("beam") && build(), true);
+    make, (changed) => changed.has("beam") && build());
 }

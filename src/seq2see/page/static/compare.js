@@ -1,15 +1,11 @@
-/** Two answers side by side: their tokens aligned, the heads that moved, and numbers taken from one run into the other. */
+/** Two answers side by side, their tokens aligned, and numbers taken from one run into the other. */
 
-import { attention, headsOf } from "./data.js";
-import { h, named, nats, nextTask, number, visible } from "./dom.js";
-import { largestOf, paintCells } from "./heat.js";
-import { inSlices, Panel, unhurried } from "./section.js";
+import { h, named, visible } from "./dom.js";
+import { Panel } from "./section.js";
 import { change, view } from "./state.js";
 
 /** @typedef {import("./data.js").Trace} Trace */
 /** @typedef {import("./data.js").Kind} Kind */
-/** @typedef {import("./data.js").Head} Head */
-/** @typedef {import("./data.js").Matrix} Matrix */
 /** @typedef {[number, number]} Pair  a place in one text and its partner in the other */
 
 /** Align two lists of tokens with the fewest changes: pairs of places, in order. @returns {Pair[]} */
@@ -26,42 +22,6 @@ export function align(/** @type {string[]} */ a, /** @type {string[]} */ b) {
     else j -= 1;
   }
   return pairs;
-}
-
-/** The pairs of rows and of columns of each attention. A row of the decoder is known by what it writes. @returns {Record<Kind, {rows: Pair[], cols: Pair[]}>} */
-function pairsOf(/** @type {Trace} */ before, /** @type {Trace} */ after) {
-  const source = align(before.tokens("source"), after.tokens("source"));
-  const read = align(before.tokens("target"), after.tokens("target"));
-  const written = align(before.steps.map(({ token }) => token), after.steps.map(({ token }) => token));
-  return { encoder: { rows: source, cols: source }, decoder: { rows: written, cols: read }, cross: { rows: written, cols: source } };
-}
-
-/** A small picture of shares, or of differences, of which `darkest` has the strongest shade. @returns {HTMLElement} */
-function picture(/** @type {Matrix} */ matrix, /** @type {number|null} */ darkest, /** @type {number} */ box, /** @type {string} */ label) {
-  const { rows, cols } = matrix;
-  const canvas = h("canvas", { width: Math.max(1, cols), height: Math.max(1, rows), role: "img", "aria-label": label });
-  paintCells(canvas, matrix, darkest);
-  const size = Math.max(2, Math.min(14, box / Math.max(1, cols)));
-  canvas.style.width = `${cols * size}px`;
-  canvas.style.height = `${rows * size}px`;
-  return canvas;
-}
-
-/** The weights of a head at the pairs: before, after, and the difference. @returns {{was: Matrix, is: Matrix, moved: Matrix}} */
-function paired(/** @type {Trace} */ before, /** @type {Trace} */ after, /** @type {Head} */ { kind, layer, head }, /** @type {{rows: Pair[], cols: Pair[]}} */ { rows, cols }) {
-  const name = `${attention(kind, layer)}.weights`;
-  const [a, b] = [before.matrix(name, head), after.matrix(name, head)];
-  const made = (/** @type {Matrix["at"]} */ at) => ({ rows: rows.length, cols: cols.length, at });
-  const was = made((row, col) => a.at(rows[row][0], cols[col][0]));
-  const is = made((row, col) => b.at(rows[row][1], cols[col][1]));
-  return { was, is, moved: made((row, col) => is.at(row, col) - was.at(row, col)) };
-}
-
-/** How much of the attention of a row moved, on average: half the sum of the differences, since what one column loses another gains. */
-function meanOf(/** @type {Matrix} */ { rows, cols, at }) {
-  let sum = 0;
-  for (let row = 0; row < rows; row += 1) for (let col = 0; col < cols; col += 1) sum += Math.abs(at(row, col)) / 2;
-  return sum / Math.max(1, rows);
 }
 
 /** The first characters of a text, as its label. */
@@ -84,38 +44,14 @@ function sideBySide(/** @type {Trace} */ before, /** @type {Trace} */ after, /**
     const token = word(trace, column[side]);
     const other = word(side ? before : after, column[1 - side]);
     return h("span", { className: token === other ? "" : token === null ? "gap" : "moved" }, token === null ? "·" : token === "<eos>" ? "" : token);
-  })), h("td", { className: "n" }, nats(trace.logProbability)));
-  return h("table", { className: "compare" }, h("thead", {}, h("tr", {}, h("td"), h("th", { scope: "col" }, "answer"), h("th", { scope: "col" }, "log P"))), h("tbody", {}, line(0, before), line(1, after)));
+  })));
+  return h("table", { className: "compare" }, h("thead", {}, h("tr", {}, h("td"), h("th", { scope: "col" }, "answer"))), h("tbody", {}, line(0, before), line(1, after)));
 }
 
-/** The chosen head in both runs, and the difference. */
-function chosenMaps(/** @type {Trace} */ before, /** @type {Trace} */ after, /** @type {{rows: Pair[], cols: Pair[]}} */ pairs) {
-  const { was, is, moved } = paired(before, after, view, pairs);
-  const largest = largestOf(moved);
-  const names = namesOf(before, after).map(brief);
-  const figure = (/** @type {string} */ name, /** @type {Matrix} */ matrix, /** @type {number|null} */ darkest) => h("figure", { className: "pair" }, h("figcaption", {}, name), picture(matrix, darkest, 230, `${name} of ${view.kind} layer ${view.layer}, head ${view.head}`));
-  const { rows, cols } = before.labels(`${attention(view.kind, view.layer)}.weights`, view.head);
-  const ends = (/** @type {string[]} */ names, /** @type {Pair[]} */ of) => (of.length ? h("code", {}, `${names[of[0][0]].trim()} … ${names[of[of.length - 1][0]].trim()}`) : "none");
-  return [h("p", { className: "map-key" }, h("span", {}, "↓ rows: ", ends(rows, pairs.rows)), h("span", {}, "→ columns: ", ends(cols, pairs.cols)), h("span", {}, "shares from 0 to 1")),
-    h("div", { className: "equation" }, figure(names[0], was, null), figure(names[1], is, null), figure(`difference, ±${number(largest, 2)}`, moved, largest))];
-}
-
-/** Write the comparison of two answers into an element. Large maps are drawn in slices, and stop if another comparison begins. */
-export async function showComparison(/** @type {HTMLElement} */ place, /** @type {Trace} */ before, /** @type {Trace} */ after) {
-  const list = h("ol", { className: "moved-heads" });
-  const chosen = h("div");
-  await inSlices(place, [list, chosen], true);
-  await nextTask(); // the steps before this one have already taken time
-  if (!list.isConnected) return;
-  const pairs = pairsOf(before, after);
-  const show = () => chosen.replaceChildren(h("h3", {}, `${view.kind} · layer ${view.layer} · head ${view.head}`), ...chosenMaps(before, after, pairs[view.kind]));
-  list.before(sideBySide(before, after, pairs.cross.rows), h("p", { className: "sentence" }, "Heads whose weights moved most, as the mean change of a row (0 none, 1 all of it). Tokens are aligned; those without a partner are left out. Brown: looked at less, blue: more."));
-  show();
-  const heads = headsOf(before).filter(({ kind, layer }) => layer < after.layers(kind)).map((head) => ({ ...head, moved: paired(before, after, head, pairs[head.kind]).moved, mean: 0 }));
-  if (!(await unhurried(heads, (head) => { head.mean = meanOf(head.moved); }, () => list.isConnected))) return;
-  heads.sort((x, y) => y.mean - x.mean);
-  await inSlices(list, heads.slice(0, 24).map(({ kind, layer, head, moved, mean }) => () => h("li", {},
-    h("button", { type: "button", className: "link", onclick: () => { change({ kind, layer, head }); show(); } }, picture(moved, 1, 84, `difference of ${kind} layer ${layer}, head ${head}`), h("span", {}, `${kind} ${layer}.${head}`)), h("span", { className: "p" }, mean.toFixed(3)))));
+/** Write the comparison of two answers into an element. */
+export function showComparison(/** @type {HTMLElement} */ place, /** @type {Trace} */ before, /** @type {Trace} */ after) {
+  const [was, is] = [before, after].map(({ steps }) => steps.map(({ token }) => token));
+  place.replaceChildren(sideBySide(before, after, align(was, is)));
 }
 
 // --- patching ---
@@ -189,7 +125,7 @@ export function comparePanel() {
     event.preventDefault();
     change({ against: input.value, patches: [] });
   };
-  const panel = new Panel("compare", "Compare", "Edit the text, force a token or switch a head off: which probabilities and heads moved.",
+  const panel = new Panel("compare", "Compare", "Edit the text, force a token or switch a head off: what changes in the answer.",
     () => [h("form", { onsubmit: submit }, input, h("button", { className: "quiet" }, "Compare")), h("div", { id: "patching" }), h("p", { id: "compare-error", role: "alert" }), h("div", { id: "difference" })]);
   panel.fill();
   return panel;

@@ -10,7 +10,6 @@ import { half, inflate } from "./weights.js";
 /** @typedef {{rows: number, cols: number, at: (row: number, col: number) => number}} Matrix */
 /** @typedef {{name: string, head: number, row: number, col: number}} Cell  head is −1 where there is none */
 /** @typedef {"encoder"|"decoder"|"cross"} Kind */
-/** @typedef {{kind: Kind, layer: number, head: number}} Head */
 
 /** @type {Kind[]} */
 export const KINDS = ["encoder", "decoder", "cross"];
@@ -35,9 +34,6 @@ export function place(/** @type {string} */ name) {
   const kind = /** @type {Kind} */ (found[3] === "cross" ? "cross" : found[1]);
   return { kind, layer: Number(found[2]), role: found[4] };
 }
-
-/** All heads of the model of a trace. @returns {Head[]} */
-export const headsOf = (/** @type {Trace} */ trace) => KINDS.flatMap((kind) => Array.from({ length: trace.layers(kind) * trace.heads }, (_, n) => ({ kind, layer: Math.floor(n / trace.heads), head: n % trace.heads })));
 
 const BY_POSITION = ["q", "k", "v", "z"]; // (T, H, K); the others are (H, T, S)
 
@@ -70,6 +66,12 @@ export class Trace {
     /** @type {Step[]} */ this.steps = json.steps;
     /** @type {string} */ this.output = json.output;
     /** By name, or by name#head, name@column where only that head or column was sent. @type {Map<string, Tensor>} */ this.tensors = new Map();
+    /** How much the log-probability of each token falls without a head, such as cross.1.3. @type {Map<string, number[]>} */ this.effects = new Map();
+  }
+
+  /** How much the log-probability of the token of a step falls without a head; NaN where that is not known. */
+  fall(/** @type {string} */ name, /** @type {number} */ step) {
+    return this.effects.get(name)?.[step] ?? NaN;
   }
 
   /** @returns {Promise<Trace>} */
@@ -90,6 +92,7 @@ export class Trace {
       this.tensors.set(`${name}${head === undefined ? "" : `#${head}`}${column === undefined ? "" : `@${column}`}`, tensor);
     }
     if (json.lens) this.json.lens = json.lens;
+    for (const [name, falls] of Object.entries(json.effects ?? {})) this.effects.set(name, falls);
   }
 
   /** Whether a tensor has been received: the whole tensor, or the part of a head. */

@@ -79,9 +79,9 @@ export function thousands(/** @type {number} */ n) {
   return String(n).replaceAll(/\B(?=(\d{3})+$)/g, ",");
 }
 
-/** Write a probability as a percentage: values near 1 and near 0 are written as > 99.9% and < 0.1%. */
+/** Write a probability as a percentage: values near 1 and near 0 are written as > 99.9% and < 0.1%. In 32 bits what is near 1 may be 1. */
 export function percent(/** @type {number} */ p) {
-  if (p >= 0.9995) return p === 1 ? "100%" : "> 99.9%";
+  if (p >= 0.9995) return "> 99.9%";
   return p >= 0.0005 || p === 0 ? `${(100 * p).toFixed(1)}%` : "< 0.1%";
 }
 

@@ -1,4 +1,4 @@
-/** Saves a tensor: as CSV, as JSON, as NPZ for NumPy, and as the Python that computes it. */
+/** Saves a tensor: as NPZ for NumPy, and as the Python that computes it. */
 
 import { attention } from "./data.js";
 import { announce, h } from "./dom.js";
@@ -12,25 +12,6 @@ export function download(/** @type {string} */ name, /** @type {Blob} */ blob) {
   h("a", { href: address, download: name }).click();
   setTimeout(() => URL.revokeObjectURL(address), 10_000);
   announce(`saved ${name}`);
-}
-
-/** A number for JSON, which has no −∞. */
-const plain = (/** @type {number} */ x) => (Number.isFinite(x) ? x : null);
-
-/** One matrix with the names of its rows and columns. */
-function csv(/** @type {Trace} */ trace, /** @type {Cell} */ { name, head }) {
-  const quoted = (/** @type {string} */ text) => (/[",\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text);
-  const { rows, cols, at } = trace.matrix(name, head);
-  const labels = trace.labels(name, head);
-  const lines = [["", ...labels.cols.slice(0, cols)], ...Array.from({ length: rows }, (_, row) => [labels.rows[row], ...Array.from({ length: cols }, (_, col) => String(at(row, col)))])];
-  return lines.map((line) => line.map(quoted).join(",")).join("\n");
-}
-
-function json(/** @type {Trace} */ trace, /** @type {Cell} */ { name, head }) {
-  const { rows, cols, at } = trace.matrix(name, head);
-  const labels = trace.labels(name, head);
-  const values = Array.from({ length: rows }, (_, row) => Array.from({ length: cols }, (_, col) => plain(at(row, col))));
-  return JSON.stringify({ model: view.model, input: trace.json.text, output: trace.output, name, ...(head < 0 ? {} : { head }), rows: labels.rows, columns: labels.cols.slice(0, cols), values });
 }
 
 /** The array file of NumPy: a head that says type and shape, then the numbers. @returns {Uint8Array<ArrayBuffer>} */
@@ -111,7 +92,5 @@ export function takeAlong(/** @type {Trace} */ trace, /** @type {Cell} */ cell) 
     event.target.textContent = "copied";
     announce("copied");
   };
-  return h("p", { className: "take" }, "This tensor: ", button("CSV", () => download(`${file}.csv`, new Blob([csv(trace, cell)], { type: "text/csv" }))), " ",
-    button("JSON", () => download(`${file}.json`, new Blob([json(trace, cell)], { type: "application/json" }))), " ",
-    button("NPZ", () => download(`${file}.npz`, zipped([[`${cell.name}.npy`, npy(shape, data)]]))), " ", button("copy as Python", copy));
+  return h("p", { className: "take" }, "This tensor: ", button("NPZ", () => download(`${file}.npz`, zipped([[`${cell.name}.npy`, npy(shape, data)]]))), " ", button("copy as Python", copy));
 }

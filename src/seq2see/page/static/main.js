@@ -7,24 +7,23 @@ import { comparePanel, patchForm, showComparison } from "./compare.js";
 import { KINDS, place, Trace } from "./data.js";
 import { announce, byId, canShow, h, percent, roving, visible } from "./dom.js";
 import { fitLength, fitText, setUpField } from "./field.js";
-import { figurePanel } from "./figure.js";
 import { buildFlight, followFlight, redrawFlight } from "./flight.js";
 import { setUpFiles, showTools } from "./files.js";
+import { mostTelling } from "./needs.js";
 import { glossaryOf, showGlossary, writtenTerms } from "./glossary.js";
 import { forgetColours, heats } from "./heat.js";
 import { layerPanel } from "./layer.js";
 import { lensPanel } from "./lens.js";
 import * as panels from "./panels.js";
 import { goToPuzzle, PUZZLES, puzzleView, showPuzzle } from "./puzzles.js";
-import { rankingPanel } from "./ranking.js";
 import { buildScrubber, play, showStep, showVersus, stop, toggle } from "./scrubber.js";
-import { fillAll, Panel, updateAll } from "./section.js";
-import { address, change, drawnRow, fit, framed, fromAddress, hover, isLinked, onChange, pin, view } from "./state.js";
+import { fillAll, goTo, Panel, updateAll } from "./section.js";
+import { address, change, drawnRow, fit, framed, fromAddress, hover, isLinked, onChange, panelOfLink, pin, view } from "./state.js";
 import { saidOf, showText, Translation } from "./texts.js";
-import { goToStop, showTour, STOPS, viewOf } from "./tour.js";
+import { CLAIMS, claimView, gallery, goToStop, showTour, STOPS, viewOf } from "./tour.js";
 import { setUpTraining } from "./training.js";
 
-/** @typedef {import("./figure.js").Network & import("./ranking.js").Model & {sentences?: boolean, inside?: any}} Model  inside: what training in the page must know of it, on a server’s page */
+/** @typedef {{config: Record<string, any>, parameters: number, name: string, task: string, small: boolean, examples: string[], does?: string, puzzles?: boolean, sentences?: boolean, inside?: any}} Model  puzzles: whether the tour and the puzzles hold for it; inside: what training in the page must know of it, on a server’s page */
 
 const AT_ONCE = ["*.weights"]; // of a large model; other values are fetched when the reader looks at them
 
@@ -33,12 +32,12 @@ const AT_ONCE = ["*.weights"]; // of a large model; other values are fetched whe
 /** @type {Model|null} */ let offered = null; // the one that can be trained here
 /** @type {Trace|null} */ let trace = null;
 /** @type {Panel[]} */ let shown = [];
-/** @type {{of: Model, panel: Panel}|undefined} */ let drawing; // the same for all texts
 /** @type {Map<string, Promise<Trace>>} */ const cache = new Map();
 /** @type {{key: string, translation: Translation, leave: AbortController}|null} */ let whole = null; // the text, by a model of sentences
 /** @type {import("./texts.js").Sentence|undefined} */ let looked; // the sentence of it that is shown inside
 let asked = 0;
 /** @type {string|null} */ let answered = null; // the text of the view that the shown answer belongs to
+let opensAt = panelOfLink();
 let typed = false; // whether the reader has entered a text
 let begins = false; // whether the address names no view: the answer is then played once
 let typing = false; // whether the reader is still typing
@@ -105,7 +104,7 @@ const fetchInto = (/** @type {Trace} */ into) => async (names, more = {}) => {
       if (into === trace) {
         showAside();
         redrawFlight();
-        showTour(into, chosenModel()); // a share may have been rounded before
+        showTour(into); // a share may have been rounded before, and what is needed is known now
       }
       return undefined;
     } catch (error) {
@@ -118,24 +117,13 @@ const fetchInto = (/** @type {Trace} */ into) => async (names, more = {}) => {
   return coming.get(key);
 };
 
-const showAside = () => trace && panels.showAside(byId("arithmetic"), trace, chosenModel(), live);
+const showAside = () => trace && panels.showAside(byId("arithmetic"), trace, live);
 
 /** Fetch the prefixes that a beam keeps open. @returns {(beam: number) => Promise<import("./beams.js").Node[]>} */
 const fetchBeamsOf = (/** @type {Trace} */ of) => async (beam) => {
   const body = { ...of.question, names: [], beam, ...anyway() };
   return (await askTrace(body)).beams;
 };
-
-/** What the ranking of heads asks. */
-const asking = (/** @type {Trace} */ of) => ({
-  /** The same answer without a head. */
-  off: async (/** @type {{kind: string, layer: number, head: number}} */ { kind, layer, head }) => {
-    const { question } = of;
-    const muted = [...question.muted, { attention: kind, layer, head }];
-    return Trace.of(await askTrace({ ...question, prefix: of.steps.map(({ id }) => id), muted, names: [], ...anyway() }));
-  },
-  current: () => of === trace,
-});
 
 async function fromFile() {
   const found = await Trace.of(saved.trace);
@@ -230,12 +218,14 @@ async function load() {
     clamp(trace);
     build(trace);
     byId("flow").removeAttribute("data-waiting");
-    if (begins && !isStill()) setTimeout(() => trace === found && play(0, found.steps.length - 1), 700);
+    if (begins && !isStill()) setTimeout(() => trace === found && play(0, found.steps.length - 1, () => mostTelling(found)), 700);
     begins = false;
     announce(trace.json.unfit ? `Not to be trusted: ${trace.output}. ${trace.json.unfit}` : `Answer: ${trace.output}`);
     if (inside && chosenModel().small && !trace.exact("encoder.memory")) fetchInto(trace)(["*"]); // the file holds attention rounded to 256 shades
+    if (opensAt) goTo(opensAt);
+    opensAt = "";
     explain();
-    await compare(mine);
+    await Promise.all([compare(mine), sayVersus(mine)]);
   } catch (error) {
     if (mine !== asked) return;
     byId("flow").removeAttribute("data-waiting");
@@ -311,34 +301,33 @@ function build(/** @type {Trace} */ found) {
   document.title = `${found.json.text} → ${found.output} · seq2see`;
   const model = chosenModel();
   const fetchMore = fetchInto(found);
-  if (drawing?.of !== model) drawing = { of: model, panel: figurePanel(model) };
+  if (view.all) buildNumbers(found, fetchMore);
+  else byId("flow").replaceChildren(...(shown = []));
+  buildScrubber(found);
+  buildFlight(found, model, live, fetchMore);
+  buildRemark(found);
+  showAside();
+  byId("tour-start").hidden = byId("puzzle-start").hidden = byId("claims").hidden = !hasTour();
+  showTour(found);
+  showPuzzle(found);
+  const within = held?.closest(".panel")?.id;
+  shown.find(({ element }) => element.id === within)?.fill();
+  refocus(held);
+}
+
+/** Unfold all numbers: the panels, and the map that leads to them. */
+function buildNumbers(/** @type {Trace} */ found, fetchMore = fetchInto(found)) {
   const tall = new Map(shown.map(({ element }) => [element.id, element.offsetHeight]));
   shown = [
     panels.tokensPanel(found), panels.embeddingPanel(found, fetchMore), ...KINDS.map((kind) => panels.headsPanel(found, kind, live)),
-    ...(live ? [rankingPanel(found, model, asking(found))] : []), panels.headPanel(found, fetchMore), layerPanel(found, fetchMore), panels.probabilitiesPanel(found, live),
+    panels.headPanel(found, fetchMore), layerPanel(found, fetchMore), panels.probabilitiesPanel(found, live),
     beamPanel(found, live, fetchBeamsOf(found)), lensPanel(found, fetchMore),
     ...(live ? [comparePanel()] : []),
   ];
   // a reader who has scrolled down stays there, although panels above are filled later
   for (const { element, filled } of shown) if (!filled && tall.has(element.id)) element.style.minHeight = `${tall.get(element.id)}px`;
   byId("flow").replaceChildren(...shown.map(({ element }) => element));
-  if (!drawing.panel.element.isConnected) {
-    byId("map").querySelector(".panel")?.remove();
-    byId("contents").before(drawing.panel.element);
-    drawing.panel.fill();
-  }
   byId("contents").replaceWith(panels.contents());
-  buildScrubber(found);
-  buildFlight(found, model, live, fetchMore);
-  buildRemark(found);
-  showAside();
-  byId("tour-start").hidden = byId("puzzle-start").hidden = !hasTour();
-  showTour(found, model);
-  showPuzzle(found);
-  const within = held?.closest(".panel")?.id;
-  shown.find(({ element }) => element.id === within)?.fill();
-  refocus(held);
-  drawing.panel.update(new Set());
   fillAll(shown);
 }
 
@@ -381,29 +370,37 @@ function sentenceChooser() {
   return [h("span", { className: "which" }, to(-1, "‹", "Sentence before"), h("b", {}, `Sentence ${view.sentence + 1} of ${many}`), to(1, "›", "Next sentence"))];
 }
 
+/** Say what a change has done: to the answer, and to the probability of the original one, which is held. */
+async function sayVersus(/** @type {number} */ mine) {
+  showVersus(null, /** @type {Trace} */ (trace));
+  if (!live || !isTouched()) return;
+  const [after, before] = [trace, await plainTrace()];
+  const edited = view.muted.length || view.patches.length || view.drawn;
+  const held = edited ? Trace.of(await askTrace({ .../** @type {Trace} */ (after).question, prefix: before.steps.map(({ id }) => id), names: [], ...anyway() })) : null;
+  if (mine !== asked || after === null) return;
+  const why = view.patches.length ? "numbers taken over" : view.drawn ? "a row drawn" : view.muted.length ? `${view.muted.length} ${view.muted.length === 1 ? "head" : "heads"} off` : "forced";
+  showVersus(before, after, why, (await held)?.logProbability);
+}
+
 /** Fill the comparison: with another text if there is one, otherwise with the unchanged answer. */
 async function compare(mine = asked) {
   const place = byId("difference");
   if (!place || !trace || !live) return;
-  const touched = isTouched();
-  showVersus(null, trace, "");
   byId("patching").replaceChildren();
-  if (!view.against && !touched) {
+  if (!view.against && !isTouched()) {
     place.replaceChildren();
     byId("compare-error").textContent = "";
     return;
   }
   try {
     const other = await (view.against ? getTrace(view.against, [], []) : plainTrace());
+    const plain = isTouched() && view.against ? await plainTrace() : other; // without any change
     if (mine !== asked) return;
-    const plain = touched && view.against ? await plainTrace() : other; // without any change
-    if (mine !== asked) return;
-    if (touched) showVersus(plain, trace, view.patches.length ? "numbers taken over" : view.drawn ? "a row drawn" : view.muted.length ? `${view.muted.length} ${view.muted.length === 1 ? "head" : "heads"} off` : "forced");
     if (view.against) {
       byId("patching").replaceChildren(patchForm(trace, other));
       showAside(); // a pinned cell can be taken over
     }
-    const [left, right] = view.against && !touched ? [trace, other] : [plain, trace];
+    const [left, right] = view.against && !isTouched() ? [trace, other] : [plain, trace];
     showComparison(place, left, right);
     byId("compare-error").textContent = "";
   } catch (error) {
@@ -424,8 +421,8 @@ function onKey(/** @type {KeyboardEvent} */ event) {
     return;
   }
   if (event.key === "Escape") {
-    if (!view.pin && !view.box && view.tour) goToStop(0);
-    pin(null, view.pin ? {} : { box: "" });
+    if (!view.pin && (view.tour || view.claim)) goToStop(0);
+    pin(null);
     hover(null);
     return;
   }
@@ -472,17 +469,28 @@ onChange((changed) => {
   if (changed.has("kind") && view.layer >= trace.layers(view.kind)) {
     change({ layer: 0 });
   }
+  if (changed.has("all")) unfold();
   followFlight(changed);
-  drawing?.panel.update(changed);
   updateAll(shown, changed);
   if (changed.has("step")) showStep();
   if (changed.has("against")) compare();
-  if (view.tour || changed.has("tour")) showTour(trace, chosenModel());
+  if (view.tour || view.claim || changed.has("tour") || changed.has("claim")) showTour(trace);
   if ((view.puzzle && ["pin", "step", "zoom", "beam"].some((key) => changed.has(key))) || changed.has("puzzle")) showPuzzle(trace);
-  if (["hover", "pin", "box"].some((key) => changed.has(key))) showAside();
+  if (changed.has("hover") || changed.has("pin")) showAside();
   if (changed.has("pin")) explain();
   if (changed.has("pin") && view.pin) requestAnimationFrame(uncover);
 });
+
+/** Follow the fold of all numbers. */
+function unfold() {
+  byId("all").open = view.all;
+  if (view.all && trace && !shown.length) {
+    buildNumbers(trace);
+    showAside();
+    explain();
+    compare();
+  }
+}
 
 /** On a narrow screen the arithmetic covers the lower part: scroll until the pinned cell is above it. */
 function uncover() {
@@ -511,6 +519,7 @@ function offerMembers(count = traceable(chosenModel())) {
 /** Leave out of a view what a model does not have. */
 function without(/** @type {Partial<import("./state.js").View>} */ wanted, /** @type {Model} */ model) {
   if (Number(wanted.tour) > STOPS.length || !hasTour(model)) wanted.tour = 0;
+  if (!(wanted.claim && wanted.claim in CLAIMS) || !hasTour(model)) wanted.claim = "";
   if (Number(wanted.puzzle) > PUZZLES.length || !hasTour(model)) wanted.puzzle = 0;
   if (saved) wanted.member = saved.model.ensemble?.member ?? 0; // the only one that is in the file
   else if (Number(wanted.member) >= traceable(model)) wanted.member = 0;
@@ -523,9 +532,9 @@ function ask(/** @type {string} */ text, midway = false, form = text ? view.form
   const again = typing && !midway; // the reason for a refusal is shown now
   [typed, typing] = [true, midway];
   const same = text === view.text && text === answered && !midway;
-  change({ text, terms: writtenTerms(), form, sentence: 0, prefix: [], patches: [], pin: null, step: 0, zoom: "", anyway: false, tour: view.tour === STOPS.length ? view.tour : 0 }, midway); // the last stop asks for a text
+  change({ text, terms: writtenTerms(), form, sentence: 0, prefix: [], patches: [], pin: null, step: 0, zoom: "", anyway: false, tour: 0, claim: "" }, midway);
   if ((!text || again) && asked === before) load(); // the text was refused before: ask again
-  else if (same && asked === before && trace && !isStill()) play(0, trace.steps.length - 1); // the same text again: play the answer
+  else if (same && asked === before && trace && !isStill()) play(0, trace.steps.length - 1, () => (trace ? mostTelling(trace) : 0)); // the same text again: play the answer
 }
 
 async function start() {
@@ -550,13 +559,19 @@ async function start() {
   // the address holds the view, so the link that skips to the numbers must not change it
   document.querySelector(".skip")?.addEventListener("click", (event) => {
     event.preventDefault();
+    change({ all: true });
     byId("flow").focus();
   });
+  byId("all").addEventListener("toggle", () => change({ all: byId("all").open }));
+  byId("go").hidden = inside; // typing answers
   const wanted = fromAddress();
   const model = models.find(({ name }) => name === wanted.model) ?? models[0];
+  byId("claims").append(...gallery());
+  roving(byId("claims"), "button");
   byId("tour-start").addEventListener("click", () => goToStop(1));
   byId("puzzle-start").addEventListener("click", () => goToPuzzle(1));
   begins = !address();
+  const toLearn = address() === "learn";
   document.body.classList.toggle("embedded", parent !== window); // the page around it introduces it
   without(wanted, model);
   byId("model").replaceChildren(...models.map(({ name }) => h("option", { selected: name === model.name }, name)));
@@ -574,11 +589,14 @@ async function start() {
     byId("linked").hidden = framed;
   }
   if (wanted.tour && live && !/step=|muted=|zoom=|prefix=/.test(address())) Object.assign(wanted, viewOf(wanted.tour)); // a link that names the stop alone
+  if (wanted.claim && address() === `claim=${wanted.claim}`) Object.assign(wanted, claimView(wanted.claim));
   if (wanted.puzzle && !wanted.tour && address() === `puzzle=${wanted.puzzle}`) Object.assign(wanted, puzzleView(wanted.puzzle));
   const text = live ? wanted.text || saved?.trace.text || model.examples[0] || "" : saved.trace.text;
+  byId("all").open = Boolean(wanted.all);
   change({ ...wanted, model: model.name, text, ...(live ? {} : { prefix: [], muted: [], against: "" }) });
   requestAnimationFrame(() => setTimeout(wake)); // the saved answer is painted first
   offerTraining();
+  if (toLearn) byId("learn-start").click();
 }
 
 /** Offer to train a network like the chosen one, unless one is being trained. */
@@ -587,7 +605,7 @@ function offerTraining() {
   offered = chosenModel();
   forgetTraining();
   cache.clear(); // it holds answers of the network that was trained
-  setUpTraining(offered, { use: useModel, glance, settle });
+  setUpTraining(offered, { use: useModel, glance, recall, settle });
 }
 
 /** Let another model answer from now on: one that is trained here, or the original again. */
@@ -596,17 +614,12 @@ function useModel(/** @type {Model} */ model, /** @type {string} */ text) {
   cache.clear();
   [trace, answered] = [null, null];
   showExamples(model);
-  change({ model: model.name, text, prefix: [], muted: [], patches: [], pin: null, against: "", step: 0, zoom: "", box: "", anyway: false, tour: 0 }, true);
+  change({ model: model.name, text, prefix: [], muted: [], patches: [], pin: null, against: "", step: 0, zoom: "", anyway: false, tour: 0, claim: "" }, true);
   load();
 }
 
-/** Show the current answer of a model that is being trained, and its flight. */
-async function glance() {
-  const mine = asked;
-  const json = await askTrace({ model: view.model, input: view.text, muted: heads(view.muted), names: ["*.weights", "decoder.out"], anyway: true });
-  if (mine !== asked) return null;
-  const found = await Trace.of(json);
-  if (mine !== asked) return null;
+/** Show an answer of a model that is being trained, and how it came about. */
+function recall(/** @type {Trace} */ found) {
   const before = trace;
   trace = found;
   fit({ step: Math.min(view.step, found.steps.length - 1), prefix: [] });
@@ -614,7 +627,15 @@ async function glance() {
   buildScrubber(found);
   buildFlight(found, chosenModel(), live, async () => undefined);
   if (found.json.finished !== before?.json.finished) buildRemark(found); // a screen reader speaks each remark
-  return found;
+}
+
+/** The current answer of a model that is being trained. */
+async function glance() {
+  const mine = asked;
+  const json = await askTrace({ model: view.model, input: view.text, muted: heads(view.muted), names: ["*.weights", "decoder.out"], anyway: true });
+  if (mine !== asked) return null;
+  const found = await Trace.of(json);
+  return mine === asked ? found : null;
 }
 
 /** Rebuild the whole page after training has stopped. */

@@ -5,8 +5,6 @@ import { takeOverCell } from "./compare.js";
 import { attention, KINDS, TITLES } from "./data.js";
 import { exact, h, nats, number, percent, roving, svg, visible } from "./dom.js";
 import { takeAlong } from "./download.js";
-import { aboutBox } from "./figure.js";
-import { attentionFormula } from "./formulas.js";
 import { Heat, usualOf } from "./heat.js";
 import { flowWidth, goTo, inSlices, Panel, whenSeen } from "./section.js";
 import { change, current, pin, view } from "./state.js";
@@ -14,7 +12,7 @@ import { term } from "./terms.js";
 
 /** @typedef {import("./data.js").Trace} Trace */
 /** @typedef {import("./data.js").Kind} Kind */
-/** Fetches values that were left out at first. The result is the reason if that fails. @typedef {(names: string[], more?: {head?: number, also?: string[], step?: number, column?: number}) => Promise<string|undefined>} FetchMore */
+/** Fetches values that were left out at first. The result is the reason if that fails. @typedef {(names: string[], more?: {head?: number, also?: string[], effects?: string[], step?: number, column?: number}) => Promise<string|undefined>} FetchMore */
 
 /** @returns {Panel} */
 export function tokensPanel(/** @type {Trace} */ trace) {
@@ -159,13 +157,13 @@ export function headPanel(/** @type {Trace} */ trace, /** @type {FetchMore} */ f
   };
   const make = () => {
     build();
-    return [choosers, attentionFormula(), arcs, body];
+    return [choosers, arcs, body];
   };
   const follow = (/** @type {Set<string>} */ changed) => {
     if (["kind", "layer", "head"].some((key) => changed.has(key))) build();
     else if (changed.has("step") || changed.has("query")) showArcs();
   };
-  return new Panel("head", "One head, step by step", "Queries meet keys; the scores become shares; the shares weigh the values (equation 1).", make, follow, true);
+  return new Panel("head", "One head, step by step", "Queries meet keys; the scores become shares; the shares weigh the values: softmax(Q·Kᵀ / √d_k)·V (equation 1).", make, follow);
 }
 
 function chooserButtons(/** @type {Trace} */ trace) {
@@ -271,14 +269,13 @@ export function probabilitiesPanel(/** @type {Trace} */ trace, /** @type {boolea
 const TO_PIN = "Pin the cell, and the numbers that it is made of are fetched.";
 const LEFT_OUT = "The matrices of a model as large as this are left out of a saved file: seq2see serve writes this number out.";
 
-/** The side panel: the calculation of the cell under the pointer or pinned, otherwise the open box of Figure 1. */
-export function showAside(/** @type {HTMLElement} */ aside, /** @type {Trace} */ trace, /** @type {import("./figure.js").Network} */ network, /** @type {boolean} */ live) {
+/** The side panel: the calculation of the cell under the pointer or pinned, */
+export function showAside(/** @type {HTMLElement} */ aside, /** @type {Trace} */ trace, /** @type {boolean} */ live) {
   const cell = current();
-  const box = aboutBox(network);
   aside.classList.toggle("empty", cell === null);
-  aside.classList.toggle("pinned", view.pin !== null || box.length > 0);
+  aside.classList.toggle("pinned", view.pin !== null);
   if (cell === null || !trace.has(cell.name, cell.head)) {
-    aside.replaceChildren(.../** @type {Node[]} */ (box.length ? box : [h("h2", {}, "The arithmetic"), h("p", { className: "sentence" }, "Point at any cell of any matrix to see how its number came about. Click to pin it.")]));
+    aside.replaceChildren(h("h2", {}, "The arithmetic"), h("p", { className: "sentence" }, "Point at any cell of any matrix to see how its number came about. Click to pin it."));
     return;
   }
   const { title, symbol, sentence, lines, value } = arithmetic(trace, cell, live ? (cell === view.pin ? "Fetching the numbers that it is made of …" : TO_PIN) : LEFT_OUT);

@@ -1,12 +1,11 @@
-/** Saves a panel as a picture: as PNG, and as SVG if it is a drawing. */
+/** Saves a panel as a picture. */
 
-import { announce, byId, h } from "./dom.js";
+import { byId, h } from "./dom.js";
 import { download } from "./download.js";
 import { view } from "./state.js";
 
 const SCALE = 2; // pixels of the picture for each pixel of the page
-const COLOURS = ["--paper", "--raised", "--ink", "--soft", "--line", "--accent", "--tint", "--hatch", "--other", "--sans", "--serif", "--mono",
-  "--box-attention", "--box-norm", "--box-feed", "--box-embedding", "--box-linear", "--box-softmax", "--frame"];
+const COLOURS = ["--paper", "--raised", "--ink", "--soft", "--line", "--accent", "--tint", "--hatch", "--other", "--look", "--need", "--plus", "--minus", "--frame", "--sans", "--serif", "--mono"];
 /** A picture does not scroll and has no buttons. */
 const ADDED = ".panel { margin: 0 !important; padding: 24px !important; border: 0 !important; } .scroll, .numbers { overflow: visible !important; max-width: none !important; } .save { display: none !important; }";
 
@@ -14,9 +13,9 @@ const ADDED = ".panel { margin: 0 !important; padding: 24px !important; border: 
 const credit = () => `${view.model ? `${view.model}: ` : ""}${byId("text").value} → ${byId("answer").textContent} · seq2see`;
 
 /** The name of a file: the model, the text and the panel. */
-function named(/** @type {HTMLElement} */ panel, /** @type {string} */ ending) {
+function named(/** @type {HTMLElement} */ panel) {
   const text = byId("text").value.replaceAll(/[^\p{L}\p{N}]+/gu, "-").slice(0, 40);
-  return `${[view.model, text, panel.id].filter(Boolean).join("-")}.${ending}`;
+  return `${[view.model, text, panel.id].filter(Boolean).join("-")}.png`;
 }
 
 const escaped = (/** @type {string} */ text) => text.replaceAll("&", "&amp;").replaceAll("<", "&lt;").replaceAll('"', "&quot;");
@@ -50,54 +49,10 @@ async function savePng(/** @type {HTMLElement} */ panel) {
   await image.decode();
   const canvas = h("canvas", { width: width * SCALE, height: height * SCALE });
   canvas.getContext("2d").drawImage(image, 0, 0, canvas.width, canvas.height);
-  canvas.toBlob((/** @type {Blob} */ blob) => download(named(panel, "png"), blob));
+  canvas.toBlob((/** @type {Blob} */ blob) => download(named(panel), blob));
 }
 
-const KEPT = ["fill", "stroke", "stroke-width", "stroke-linecap", "stroke-linejoin", "stroke-dasharray", "opacity", "fill-opacity", "font-family", "font-size", "font-weight", "font-style", "text-anchor", "text-decoration-line"];
-
-/** A colour in a form that every program reads: mixtures are computed. */
-function plain(/** @type {string} */ colour) {
-  if (colour === "none" || colour.startsWith("url")) return colour;
-  const context = h("canvas", { width: 1, height: 1 }).getContext("2d");
-  context.fillStyle = colour;
-  context.fillRect(0, 0, 1, 1);
-  const [r, g, b, a] = context.getImageData(0, 0, 1, 1).data;
-  return a === 0 ? "none" : `#${[r, g, b].map((part) => part.toString(16).padStart(2, "0")).join("")}`;
-}
-
-/** Say beside the buttons why nothing was saved. */
-function say(/** @type {HTMLElement} */ panel, /** @type {string} */ text) {
-  announce(text);
-  const place = panel.querySelector(".save-note");
-  if (place) place.textContent = text;
-}
-
-/** Save a drawing with its styles written into it, so that it needs no style sheet. */
-function saveSvg(/** @type {HTMLElement} */ panel) {
-  const drawing = panel.querySelector("svg");
-  if (!drawing) return say(panel, "There is no drawing here yet.");
-  const copy = /** @type {SVGElement} */ (drawing.cloneNode(true));
-  const [ours, theirs] = [drawing, copy].map((root) => [root, ...root.querySelectorAll("*")]);
-  ours.forEach((element, index) => {
-    const style = getComputedStyle(element);
-    for (const name of KEPT) {
-      const value = style.getPropertyValue(name);
-      if (value) theirs[index].setAttribute(name, name === "fill" || name === "stroke" ? plain(value) : value);
-    }
-    for (const name of ["class", "tabindex", "role", "aria-label", "aria-pressed", "data-box"]) theirs[index].removeAttribute(name);
-  });
-  const paper = getComputedStyle(document.documentElement).getPropertyValue("--paper");
-  const back = document.createElementNS("http://www.w3.org/2000/svg", "rect");
-  const [x, y, width, height] = (copy.getAttribute("viewBox") ?? "").split(" ");
-  for (const [name, value] of Object.entries({ x, y, width, height, fill: plain(paper) })) back.setAttribute(name, value);
-  copy.prepend(back, Object.assign(document.createElementNS("http://www.w3.org/2000/svg", "title"), { textContent: credit() }));
-  copy.setAttribute("xmlns", "http://www.w3.org/2000/svg");
-  return download(named(panel, "svg"), new Blob([new XMLSerializer().serializeToString(copy)], { type: "image/svg+xml" }));
-}
-
-/** The buttons beside a panel’s title. */
-export function saveButtons(/** @type {string} */ title, /** @type {boolean} */ drawing) {
-  const button = (/** @type {string} */ kind, /** @type {(panel: HTMLElement) => any} */ save) =>
-    h("button", { type: "button", className: "link", "aria-label": `save ${title} as ${kind}`, onclick: (/** @type {any} */ event) => save(event.currentTarget.closest(".panel")) }, kind);
-  return h("span", { className: "save" }, h("span", { className: "save-note" }), button("PNG", savePng), drawing && button("SVG", saveSvg));
-}
+/** The button beside a panel’s title. */
+export const saveButton = (/** @type {string} */ title) => h("span", { className: "save" }, h("button", {
+  type: "button", className: "link", "aria-label": `save ${title} as PNG`, onclick: (/** @type {any} */ event) => savePng(event.currentTarget.closest(".panel")),
+}, "PNG"));

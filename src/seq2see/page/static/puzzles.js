@@ -174,6 +174,7 @@ export const PUZZLES = [
     topic: "Learning", asks: "Let it forget everything, and learn until its loss is half of what it began with.",
     hint: "“Forget everything”, then “Learn”. The curve has a logarithmic scale.", where: "learn", set: {},
     solution: () => {
+      byId("learn-start").click();
       for (const name of ["Forget everything", "Learn"]) [...byId("learn").querySelectorAll("button")].find((each) => each.textContent === name)?.click();
     },
     judge: () => ({ solved: learned.first > 0 && learned.loss < learned.first / 2, says: learned.first ? `The loss was ${number(learned.first, 3)} and is ${number(learned.loss, 3)}.` : "" }),
@@ -183,7 +184,7 @@ export const PUZZLES = [
 
 
 /** The view that a puzzle begins with. @returns {Partial<import("./state.js").View>} */
-export const puzzleView = (/** @type {number} */ n) => ({ ...BASE, beam: 3, ...PUZZLES[n - 1].set, puzzle: n, tour: 0 });
+export const puzzleView = (/** @type {number} */ n) => ({ ...BASE, beam: 3, all: Boolean(PUZZLES[n - 1].where) && n < PUZZLES.length, ...PUZZLES[n - 1].set, puzzle: n, tour: 0 });
 
 /** @type {Set<number>} */ const solved = new Set();
 /** Those whose solution was shown. @type {Set<number>} */ const given = new Set();
@@ -261,7 +262,7 @@ function draw(/** @type {Puzzle} */ puzzle, /** @type {Trace} */ trace) {
         change((await puzzle.solution(start)) ?? {});
         if (chosen) again();
       }),
-      where && button("Show me where", () => (where === "learn" ? byId("learn").scrollIntoView() : goTo(where))),
+      where && button("Show me where", () => (where === "learn" ? byId("learn-start").click() : goTo(where))),
       button("Begin again", () => {
         solved.delete(n);
         given.delete(n);

@@ -29,22 +29,21 @@ export function buildScrubber(/** @type {Trace} */ found) {
   slider.style.marginLeft = `calc(${part / 2}% - 8px)`;
   const longest = Math.max(...found.steps.map(({ token }) => (special(token) ? 1 : token.trim().length)));
   const wide = h("div");
-  wide.style.minWidth = `calc(${found.steps.length} * (${longest}ch + 6px))`; // a long answer scrolls
+  wide.style.minWidth = `calc(${found.steps.length} * max(24px, ${longest}ch + 6px))`; // a long answer scrolls
   byId("scrub").replaceChildren(
     h("button", { type: "button", id: "play", className: "play", "aria-label": "Play", onclick: toggle }, "▶"),
-    h("div", { className: "track" }, wide), h("p", { id: "versus", hidden: true }));
+    h("div", { className: "track", dir: "auto" }, wide), h("p", { id: "versus", hidden: true }));
   wide.append(
       h("ol", { className: "chips" }, ...found.steps.map(({ token, log_probability }, t) => h("li", {},
         h("button", { type: "button", className: `chip${t < view.prefix.length ? " forced" : ""}${special(token) ? " special" : ""}`, "data-step": t, title: `P = ${percent(Math.exp(log_probability))}`, onclick: () => change({ step: t }) }, visible(token))))),
       slider);
-  byId("scrub").hidden = false;
   new ResizeObserver(() => {
     shorten(wide);
     overflows = wide.scrollWidth > wide.parentElement.clientWidth;
     centre();
   }).observe(wide);
-  watched ??= new ResizeObserver(() => document.documentElement.style.setProperty("--bar", `${byId("scrub").offsetHeight}px`)); // scrolling to a panel leaves room for the bar
-  watched.observe(byId("scrub"));
+  watched ??= new ResizeObserver(() => document.documentElement.style.setProperty("--bar", `${byId("dock").offsetHeight}px`)); // scrolling to a panel leaves room for the bar
+  watched.observe(byId("dock"));
   showStep();
 }
 
@@ -73,13 +72,12 @@ function centre() {
   track.scrollLeft = ((view.step + 0.5) / trace.steps.length) * track.scrollWidth - track.clientWidth / 2;
 }
 
-/** Show what the answer was before a change, beside what it is. */
-export function showVersus(/** @type {Trace|null} */ before, /** @type {Trace} */ after, /** @type {string} */ why) {
+/** Show what the answer was before a change, beside what it is; `held` is the log-probability that the first answer has after it. */
+export function showVersus(/** @type {Trace|null} */ before, /** @type {Trace} */ after, why = "", /** @type {number|undefined} */ held = undefined) {
   const place = byId("versus");
   place.hidden = before === null;
   if (!before) return;
-  const [was, is] = [before, after].map((each) => each.logProbability);
-  const log = [" (", term("log P"), ` ${nats(was)} → ${nats(is)})`];
+  const log = held === undefined ? [] : [" (", term("log P"), ` of ${before.output}: ${nats(before.logProbability)} → ${nats(held)})`];
   if (before.output === after.output) place.replaceChildren(h("span", {}, `${why}: `), h("b", {}, after.output), " is unchanged", ...log);
   else place.replaceChildren(h("span", {}, `${why}: `), h("s", {}, before.output), " ", h("span", { className: "arrow" }, "→"), " ", h("b", {}, after.output), ...log);
 }
@@ -95,11 +93,15 @@ export function stop() {
   }
 }
 
-/** Play some steps. */
-export function play(/** @type {number} */ from, /** @type {number} */ to) {
+/** Play some steps, and rest at one of them. */
+export function play(/** @type {number} */ from, /** @type {number} */ to, rests = () => to) {
   stop();
   change({ step: from });
-  playing = window.setInterval(() => (view.step < to ? change({ step: view.step + 1 }) : stop()), PACE);
+  playing = window.setInterval(() => {
+    if (view.step < to) return change({ step: view.step + 1 });
+    stop();
+    return change({ step: rests() });
+  }, PACE);
   byId("play").textContent = "❚❚";
   byId("play").setAttribute("aria-label", "Pause");
 }

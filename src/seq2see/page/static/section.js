@@ -2,7 +2,7 @@
 
 import { h, nextTask } from "./dom.js";
 import { heats } from "./heat.js";
-import { saveButtons } from "./picture.js";
+import { saveButton } from "./picture.js";
 
 export const flowWidth = () => document.getElementById("flow")?.clientWidth ?? 700;
 
@@ -54,16 +54,15 @@ export class Panel {
    * @param {string} sentence
    * @param {() => any[]} make what stands below the sentence
    * @param {(changed: Set<string>) => any} [follow] follows the selection
-   * @param {boolean} [drawing] whether it can be saved as SVG
    */
-  constructor(id, title, sentence, make, follow = () => {}, drawing = false) {
+  constructor(id, title, sentence, make, follow = () => {}) {
     this.make = make;
     this.follow = follow;
     this.filled = false;
     this.inSight = true; // until the observer says otherwise
     /** What has changed since it followed. @type {Set<string>} */ this.owed = new Set();
     this.element = h("section", { id, className: "panel", "aria-labelledby": `${id}-title`, "data-waiting": "" },
-      h("div", { className: "title" }, h("h2", { id: `${id}-title`, tabIndex: -1 }, title), saveButtons(title, drawing)),
+      h("div", { className: "title" }, h("h2", { id: `${id}-title`, tabIndex: -1 }, title), saveButton(title)),
       h("p", { className: "sentence" }, sentence));
   }
 
@@ -158,9 +157,13 @@ export function whenSeen(/** @type {HTMLElement} */ element, /** @type {() => vo
   eyes.observe(element);
 }
 
-/** Scroll to a panel and move the focus there. */
+/** Scroll to a panel and move the focus there. It stays there while the panels above it are filled. */
 export function goTo(/** @type {string} */ id) {
   const panel = document.getElementById(id);
-  panel?.scrollIntoView();
+  const settle = () => {
+    panel?.scrollIntoView();
+    if (panel?.isConnected && document.querySelector("#flow [data-waiting]")) setTimeout(settle, 100);
+  };
+  settle();
   document.getElementById(`${id}-title`)?.focus({ preventScroll: true });
 }

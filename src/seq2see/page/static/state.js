@@ -22,11 +22,13 @@
  * @property {number} beam width of the tree; 1 shows none
  * @property {"source"|"target"} side whose embedding is shown
  * @property {string} part the value shown between the attentions, as stack.part
- * @property {string} box the box of Figure 1 that is open; none if empty
  * @property {string[]} patches what is taken over from the run on the other text, as name~head~row~col~fromRow
  * @property {string} drawn shares that the reader gave a row of the cross-attention, as layer.head.row~share~share…; none if empty
- * @property {string} zoom the thread of the flight that is opened, as layer.head.token; none if empty
+ * @property {string} zoom the thread of the stage that is opened, as layer.head.token, with decoder. before it where a head looks back; none if empty
+ * @property {"needs"|"looks"} shows what the threads of the stage show
+ * @property {boolean} all whether all numbers are unfolded
  * @property {number} tour the stop of the tour, from 1; 0 if there is none
+ * @property {string} claim the claim of the gallery that is shown; none if empty
  * @property {number} puzzle the puzzle, from 1; 0 if there is none
  * @property {boolean} anyway whether a text is shown to the model that it was not made for
  * @property {Cell|null} pin
@@ -35,7 +37,7 @@
 /** @type {View} */
 export const view = {
   model: "", member: 0, text: "", terms: "", form: "", sentence: 0, against: "", prefix: [], muted: [], patches: [], kind: "cross", layer: 0, head: 0, step: 0, query: 0, beam: 3,
-  side: "source", part: "encoder.feed_forward", box: "", drawn: "", zoom: "", tour: 0, puzzle: 0, anyway: false, pin: null,
+  side: "source", part: "encoder.feed_forward", drawn: "", zoom: "", shows: "needs", all: false, tour: 0, claim: "", puzzle: 0, anyway: false, pin: null,
 };
 
 /** @type {Cell|null} */
@@ -49,7 +51,7 @@ export function onChange(/** @type {(changed: Set<string>) => void} */ listener)
 }
 
 /** Changes that the browser’s Back undoes. The others, such as a step, are too small and too many. */
-const BIG = ["model", "member", "text", "terms", "form", "sentence", "against", "prefix", "muted", "patches", "drawn", "beam", "box", "zoom", "tour", "puzzle", "anyway"];
+const BIG = ["model", "member", "text", "terms", "form", "sentence", "against", "prefix", "muted", "patches", "drawn", "beam", "zoom", "tour", "claim", "puzzle", "anyway"];
 
 /** Change the view, write it to the address, and tell the listeners what changed. A `passing` change is not a page of the history. */
 export function change(/** @type {Partial<View>} */ changes, passing = false) {
@@ -57,6 +59,10 @@ export function change(/** @type {Partial<View>} */ changes, passing = false) {
     JSON.stringify(/** @type {any} */ (view)[key]) !== JSON.stringify(/** @type {any} */ (changes)[key])));
   if (!changed.size) return;
   Object.assign(view, changes);
+  if ((view.pin || view.against) && !view.all) { // what is shown among all numbers
+    view.all = true;
+    changed.add("all");
+  }
   if (!("drawn" in changes) && ["model", "text", "sentence"].some((key) => changed.has(key))) view.drawn = ""; // another text has other columns
   write(!passing && view.text !== "" && started && BIG.some((key) => changed.has(key)));
   started ||= view.text !== "";
@@ -123,6 +129,13 @@ export function drawnRow(drawn = view.drawn) {
   return { attention: "cross", layer, head, row, shares: given.map((share) => Number(share) / total) };
 }
 
+/** The panel that a link opens the page at, by the box of the paper’s Figure 1; none if empty. */
+export function panelOfLink() {
+  const [half, part = half] = (new URLSearchParams(address()).get("box") ?? "").split(".");
+  /** @type {Record<string, string>} */ const known = { tokens: "tokens", embedding: "embedding", positions: "embedding", linear: "probabilities", softmax: "probabilities", self_attention: half, cross_attention: "cross", feed_forward: "layer" };
+  return known[part] ?? (part.endsWith("norm") ? "layer" : "");
+}
+
 /** Read the view from the address. @returns {Partial<View>} */
 export function fromAddress() {
   /** @type {any} */ const found = structuredClone(START);
@@ -135,13 +148,16 @@ export function fromAddress() {
     else if (key === "prefix") found.prefix = value ? value.split("~").map(Number).filter(Number.isInteger) : [];
     else if (key === "muted") found.muted = value ? value.split("~") : [];
     else if (key === "patches") found.patches = value.split("|").filter((patch) => /^[a-z_0-9.]+(~-?\d+){4}$/.test(patch));
-    else if (key === "anyway") found.anyway = value === "true";
+    else if (key === "anyway" || key === "all") found[key] = value === "true";
     else found[key] = value;
   }
   if (!["encoder", "decoder", "cross"].includes(found.kind)) found.kind = START.kind;
   found.beam = BEAMS.findLast((width) => width <= found.beam) ?? START.beam;
   if (found.side !== "target") found.side = "source";
-  if (!/^\d+\.\d+\.\d+$/.test(found.zoom)) found.zoom = "";
+  if (panelOfLink()) found.all = true;
+  if (panelOfLink() === "layer") found.part = new URLSearchParams(address()).get("box");
+  if (found.shows !== "looks") found.shows = "needs";
+  if (!/^(decoder\.)?\d+\.\d+\.\d+$/.test(found.zoom)) found.zoom = "";
   if (!/^\d+\.\d+\.\d+(~\d+)*~[1-9]\d*(~\d+)*$/.test(found.drawn)) found.drawn = "";
   return found;
 }

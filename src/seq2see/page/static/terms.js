@@ -9,7 +9,7 @@ const SAYS = {
   token: "A token is a piece of text that the model reads or writes at once: a character, a word or a part of a word.",
   sign: "A sign is a token without letters and digits, such as a hyphen, a comma or a space.",
   mixed: "A head is mixed if, over many texts, no kind of place gets much more of its attention than others.",
-  "log P": "log P is the logarithm of the probability of the whole answer: 0 means certain, and 0.7 less means half as likely.",
+  "log P": "log P is the logarithm of a probability: 0 means certain, and 0.7 less means half as likely.",
 };
 
 let count = 0;

@@ -1,99 +1,132 @@
-/** The tour: a short story in five stops about the flight above, for a reader who has never seen a Transformer. At each stop the reader acts. */
+/** The caption above the bar: a tour in six stops, and claims with their proof. The reader guesses or acts, then the page shows. */
 
-import { attention } from "./data.js";
-import { inside } from "./backend.js";
-import { announce, byId, exact, h, percent, thousands } from "./dom.js";
-import { play, stop as rest } from "./scrubber.js";
-import { change, view } from "./state.js";
-import { term } from "./terms.js";
+import { askTrace, inside } from "./backend.js";
+import { announce, byId, exact, h, number, percent, thousands } from "./dom.js";
+import { gatesOf, lookOf, odds, signOf } from "./needs.js";
+import { stop as rest } from "./scrubber.js";
+import { change, drawnRow, view } from "./state.js";
 
 /** @typedef {import("./data.js").Trace} Trace */
 /** @typedef {import("./state.js").View} View */
+/** @typedef {(string|Node)[]} Parts */
 /**
- * `act` is what the reader is asked to do, `done` whether it was done, `then` what is said after that.
- * @typedef {{title: string, says: (trace: Trace, model: import("./figure.js").Network) => (string|Node)[], act: (trace: Trace) => (string|Node)[], done: (trace: Trace) => boolean, then: (trace: Trace) => (string|Node)[], set: Partial<View>, plays?: [number, number]}} Stop
+ * `asks` ends in a question with `choices`; after a guess the view becomes that of `show`, and `then` is said of it. `target` is what the reader should look at.
+ * @typedef {{title: string, asks: (trace: Trace) => Parts, choices: string[], set: Partial<View>, show: (trace: Trace) => Partial<View>, then: (trace: Trace) => Parts, target: string}} Stop
+ */
+/**
+ * One sentence, one action, one number. `say` gives what the sentence says of the trace of `set`, and `count` measures the number.
+ * @typedef {{title: string, says: (trace: Trace) => Parts, action: string, set: Partial<View>, show: Partial<View>, count: (trace: Trace) => Promise<string>, target: string}} Claim
  */
 
 const PAPER = "https://arxiv.org/abs/1706.03762";
 const TEXT = "1845-01-05";
-const ANSWER = "January 5, 1845";
-const [STEP, KEY] = [12, 2]; // the moment at which the 8 of the year is written, and the place of the 8 in the date
+export const ANSWER = "January 5, 1845";
+const COPIES = { key: "cross.1.3", layer: 1, head: 3 }; // the head that copies
+const LOOKS = { key: "cross.0.2", layer: 0, head: 2 }; // the head that looks at the month when the first letter is written
+const [DAY, EIGHT] = [8, 12]; // the steps at which the day and the 8 of the year are written
+const [KEY, HYPHEN] = [2, 5]; // the places of that 8 and of the first hyphen in the date
+const TEN = [TEXT, "2025-09-03", "1426-08-10", "1999-12-31", "2000-02-29", "1066-10-14", "1789-07-14", "1969-07-20", "3141-05-09", "9876-04-30"];
 /** What every stop begins with. @type {Partial<View>} */
-export const BASE = { text: TEXT, prefix: [], muted: [], patches: [], against: "", anyway: false, pin: null, box: "", drawn: "", zoom: "", step: STEP, puzzle: 0 };
+export const BASE = { text: TEXT, prefix: [], muted: [], patches: [], against: "", anyway: false, pin: null, drawn: "", zoom: "", step: EIGHT, puzzle: 0, tour: 0, claim: "", shows: "needs", all: false };
 
 const em = (/** @type {string} */ text) => h("em", {}, text);
-
-/** The head that looks most at the 8 while it is written, and how much. */
-function fetcher(/** @type {Trace} */ trace) {
-  let best = { layer: 0, head: 0, share: 0 };
-  for (let layer = 0; layer < trace.layers("cross"); layer += 1) {
-    for (let head = 0; head < trace.heads; head += 1) {
-      const share = trace.matrix(`${attention("cross", layer)}.weights`, head).at(Math.min(STEP, trace.steps.length - 1), KEY);
-      if (share > best.share) best = { layer, head, share };
-    }
-  }
-  return best;
-}
-
+const gateOf = (/** @type {Trace} */ trace, /** @type {string} */ key) => /** @type {import("./needs.js").Gate} */ (gatesOf(trace).find((gate) => gate.key === key));
+/** Where a token of the source stands behind the sign that a head looks at most, with its share. */
+const looking = (/** @type {Trace} */ trace, /** @type {string} */ key, /** @type {number} */ step) => lookOf(trace, gateOf(trace, key), step);
+/** The probability that a letter keeps without a gate. */
+const kept = (/** @type {Trace} */ trace, /** @type {string} */ key, /** @type {number} */ step) => odds(Math.exp(trace.steps[step].log_probability - trace.fall(key, step)));
 /** How many characters of an answer are other than those of the right one. */
 const wrong = (/** @type {string} */ output) => [...output.padEnd(ANSWER.length)].filter((letter, place) => letter !== ANSWER[place]).length;
+const drawnOn = (/** @type {number} */ s, length = TEXT.length + 2) => `${COPIES.layer}.${COPIES.head}.${DAY}~${Array.from({ length }, (_, at) => (at === s ? 1000 : 0)).join("~")}`;
 
 /** @type {Stop[]} */
 export const STOPS = [
   {
-    title: "It writes, and looks back",
-    says: (_, model) => ["This is a Transformer, the network of ", h("a", { href: PAPER, target: "_blank", rel: "noreferrer" }, "Attention Is All You Need"), `, with only ${thousands(model.parameters)} numbers in it. Nobody told it what a month is: it has seen pairs of dates and words. It writes one character after the other. For each, threads run from the date it has read, the thicker the more it looks there.`],
-    act: () => ["Fly to the moment at which the year’s 8 is written: choose the ", em("8"), " in the row of the answer, or drag the slider."],
-    done: () => view.step === STEP, then: (trace) => [`The thickest thread from the 8 of the date leads to head ${fetcher(trace).head} of layer ${fetcher(trace).layer}: it looks there with ${percent(fetcher(trace).share)} of its attention.`],
-    set: { step: 0 }, plays: [0, 11],
+    title: "It writes one letter after the other", target: `[data-gate="${COPIES.key}"]`,
+    asks: () => ["This is a ", h("a", { href: PAPER, target: "_blank", rel: "noreferrer" }, "Transformer"), ". It has read a date and written ", em("January 5, 1"), ". Which character of the date does it need to go on?"],
+    choices: ["1", "8", "5"], set: { step: EIGHT - 1, shows: "looks" }, show: () => ({ step: EIGHT, shows: "needs" }),
+    then: (trace) => [`The ${signOf(trace.source[looking(trace, COPIES.key, EIGHT).token].token)}: gate ${COPIES.head} of layer ${COPIES.layer} fetches it. With that gate closed, the 8 falls from ${percent(Math.exp(trace.steps[EIGHT].log_probability))} to ${kept(trace, COPIES.key, EIGHT)}.`],
   },
   {
-    title: "A head is a gate",
-    says: (trace) => {
-      const { layer, head, share } = fetcher(trace);
-      const open = view.muted.length ? "" : ` To write 8, head ${head} of layer ${layer} spends ${percent(share)} of its attention on the 8.`;
-      return ["Each gate is a ", em("head"), `: it looks somewhere and lets through what it finds there.${open} Below, everything merges into one `, term("vector"), ", and its bars become the next character."];
-    },
-    act: (trace) => [`Close gate ${fetcher(trace).head} of layer ${fetcher(trace).layer}, and watch the answer.`],
-    done: () => view.muted.length > 0,
-    then: (trace) => [wrong(trace.output) ? `Its threads, dashed, now end there, and the answer becomes “${trace.output}”: ${wrong(trace.output)} of ${ANSWER.length} characters are other ones. What a head fetches is missing without it.` : `The answer is still “${trace.output}”: the other heads make up for this one. Close another.`],
-    set: {},
+    title: "To look is not to need", target: `[data-gate="${LOOKS.key}"]`,
+    asks: (trace) => [`Its first letter is J, and head ${LOOKS.head} of layer ${LOOKS.layer} looks at the month’s 1 with ${percent(looking(trace, LOOKS.key, 0).share)} of its attention. Would the J be lost without that head?`],
+    choices: ["Yes", "No"], set: { step: 0, shows: "looks" }, show: () => ({ shows: "needs" }),
+    then: (trace) => [`No: without it J keeps ${kept(trace, LOOKS.key, 0)}. Without head ${COPIES.head} of layer ${COPIES.layer} it falls to ${kept(trace, COPIES.key, 0)}. Thick blue threads say where it looks, red ones what it needs.`],
   },
   {
-    title: "Attention is arithmetic",
-    says: () => ["All gates are open again. What the head seeks is a ", em("query"), ", a few numbers; what each character offers is a ", em("key"), ". The better they match, the higher the score; softmax makes shares of the scores; and in these shares the head mixes what the characters carry."],
-    act: () => ["Zoom in: choose the ", em("8"), " in the upper row, or any thread."],
-    done: () => view.zoom !== "", then: () => ["From left to right and from top to bottom: query, keys, scores, shares, mixture. Every number is the model’s own."],
-    set: {},
+    title: "What is written can be enough", target: ".wrote",
+    asks: () => ["It has written ", em("Janu"), ". What does it need for the next letter?"],
+    choices: ["The date", "Only what it has written"], set: { step: 3 }, show: () => ({ step: 4 }),
+    then: (trace) => [`Only what it has written: with all gates to the date closed at once, a keeps ${kept(trace, "cross", 4)}. The red threads come from the left, where it looks back.`],
   },
   {
-    title: "It could have written something else",
-    says: (trace) => ["Each character has a probability, and the likeliest is written: here ", em(exact(trace.steps[0]?.top[0].token ?? "")), ". The model reads what it has written as well, so that one other character may change everything after it."],
-    act: () => ["Make it begin otherwise: choose another character in the list by the vector."],
-    done: () => view.prefix.length > 0, then: (trace) => [`It goes on from there: “${trace.output}”.`],
-    set: { step: 0 },
+    title: "It reads what it has written", target: ".candidates",
+    asks: (trace) => [`J has ${percent(trace.steps[0].top[0].probability)}. We make it write M instead. How will it go on?`],
+    choices: ["Manuary 5, 1845", "March 5, 1845", "January 5, 1845"], set: { step: 0 }, show: (trace) => ({ prefix: [trace.steps[0].top.find(({ token }) => token === "M")?.id ?? 0], step: 1 }),
+    then: (trace) => [`“${trace.output}”: it reads its own M, and goes on from there. What was forced is underlined in the bar.`],
   },
   {
-    title: "Your turn",
-    says: () => ["Further down are all numbers on the way, and a map that leads to each. Now it is your date: ", inside ? "the model runs in this page and answers as soon as the date is complete." : "press Enter, and everything answers."],
-    act: () => ["Type a date of your own, such as your birthday."],
-    done: (trace) => trace.json.text !== TEXT, then: (trace) => [`“${trace.output}”, each letter written as you have seen it.`],
-    set: {},
+    title: "Attention is arithmetic", target: ".drawable",
+    asks: () => [`What head ${COPIES.head} of layer ${COPIES.layer} seeks is a list of numbers, q; what each character offers is another, k. Which k fits best when the 8 is to be written?`],
+    choices: ["That of the 1", "That of the 8", "That of the hyphen"], set: { step: EIGHT }, show: () => ({ zoom: `${COPIES.layer}.${COPIES.head}.${KEY}` }),
+    then: (trace) => [`That of the 8: its match becomes a share of ${percent(looking(trace, COPIES.key, EIGHT).share)}. Every number is the model’s own. Pull a bar, and see what it would write.`],
+  },
+  {
+    title: "Your guess", target: "#answer",
+    asks: () => [`Close head ${COPIES.head} of layer ${COPIES.layer}, which fetched the 8: what will happen?`],
+    choices: ["Only the 8 goes wrong", "The month goes wrong too", "Nothing"], set: { step: EIGHT }, show: () => ({ muted: [COPIES.key] }),
+    then: (trace) => [trace.json.muted.length ? `“${trace.output}”: ${wrong(trace.output)} of ${ANSWER.length} characters are other ones, since it fetched the J and the 1 as well. ` : "", inside ? "Now type a date of your own, " : "Now type a date of your own and press Enter, ",
+      h("button", { type: "button", className: "link", onclick: () => { goToStop(0); byId("learn-start").click(); } }, "train it from nothing"), ", or go on with ", h("button", { type: "button", className: "link", onclick: () => byId("puzzle-start").click() }, "the puzzles"), ": which head could you close unnoticed?"],
   },
 ];
 
-/** The last words of the tour, and where to go from there. */
-const farewell = () => h("p", {}, "That is the tour: a Transformer writes one character after the other, and its heads fetch what each one needs. Go on with ",
-  h("button", { type: "button", className: "link", onclick: () => byId("puzzle-start").click() }, "the puzzles"), ", or ",
-  h("button", { type: "button", className: "link", onclick: () => { goToStop(0); byId("learn-start").click(); } }, "train it here"), ".");
+/** How many of some requests are answered as the model itself answers. @returns {Promise<number>} */
+async function counted(/** @type {any[]} */ requests, /** @type {(found: any, n: number) => boolean|Promise<boolean>} */ isRight) {
+  let count = 0;
+  for (const [n, request] of requests.entries()) count += Number(await isRight(await askTrace({ model: view.model, names: [], ...request }), n));
+  return count;
+}
 
-let last = 0; // the stop that was shown last
-let told = false; // whether the reader was told what acting has done
+/** @type {Record<string, Claim>} */
+export const CLAIMS = {
+  need: {
+    title: "Attention is not need", target: `[data-gate="${LOOKS.key}"]`, set: { step: 0, shows: "looks" }, show: { muted: [LOOKS.key], shows: "needs" }, action: "Close it",
+    says: (trace) => [`To write J, head ${LOOKS.head} of layer ${LOOKS.layer} looks at the month’s 1 with ${percent(looking(trace, LOOKS.key, 0).share)} of its attention, and the J does not need it.`],
+    count: async () => {
+      const [closed] = [await askTrace({ model: view.model, names: [], input: TEXT, effects: [LOOKS.key, COPIES.key] })];
+      return `Without it the log-probability of J falls by ${number(closed.effects[LOOKS.key][0], 3)}; without head ${COPIES.head} of layer ${COPIES.layer} by ${number(closed.effects[COPIES.key][0], 2)}.`;
+    },
+  },
+  copy: {
+    title: "This head copies the day", target: `[data-gate="${COPIES.key}"]`, set: { step: DAY }, show: { drawn: drawnOn(KEY), zoom: `${COPIES.layer}.${COPIES.head}.${KEY}` }, action: "Make it look at the 8",
+    says: () => [`When the day is written, head ${COPIES.head} of layer ${COPIES.layer} looks at a digit, and that digit is what the model writes.`],
+    count: async (trace) => {
+      const digits = trace.source.flatMap(({ token }, s) => (/^\d$/.test(token) ? [s] : []));
+      const right = await counted(digits.map((s) => ({ input: TEXT, drawn: drawnRow(drawnOn(s)) })), ({ steps }, n) => steps[DAY]?.token === trace.source[digits[n]].token);
+      return `It writes the digit that the head is made to look at for ${right} of the ${digits.length} digits of the date.`;
+    },
+  },
+  place: {
+    title: "Positions alone carry the hyphen", target: ".reads.text", set: {}, show: { patches: [`encoder.embedding.scaled~-1~${HYPHEN}~-1~1`], against: TEXT }, action: "Put the first digit there",
+    says: () => ["Give the first hyphen the vector of the year’s first digit, and leave it only its place: the answer stays right."],
+    count: async () => {
+      /** @type {string[]} */ const own = [];
+      await counted(TEN.map((input) => ({ input })), ({ output }) => Boolean(own.push(output)));
+      const right = await counted(TEN.map((input) => ({ input, patches: [{ input, name: "encoder.embedding.scaled", head: -1, row: HYPHEN, col: -1, fromRow: 1 }] })), ({ output }, n) => output === own[n]);
+      return `${right} of ten dates are answered as before.`;
+    },
+  },
+};
+
+let last = ""; // what was shown last
+let guess = -1;
+let told = ""; // the number of a claim, once it is measured
+let replaced = ""; // the text that has replaced another one in the field
 
 /** What a stop shows. @returns {Partial<View>} */
 export const viewOf = (/** @type {number} */ stop) => ({ ...BASE, ...STOPS[stop - 1].set, tour: stop });
-
-let replaced = ""; // the text that has replaced another one in the field
+/** What a claim shows. @returns {Partial<View>} */
+export const claimView = (/** @type {string} */ claim) => ({ ...BASE, ...CLAIMS[claim].set, claim });
 
 /** Note that a text is about to replace the one in the field. */
 export function noteText(/** @type {string} */ text) {
@@ -105,49 +138,85 @@ export const noted = () => (replaced && replaced === view.text ? h("p", { classN
 
 /** Go to a stop; 0 ends the tour. What still plays would run on to another step. */
 export function goToStop(/** @type {number} */ stop) {
-  const ended = view.tour === STOPS.length && stop === 0;
   rest();
   noteText(stop ? TEXT : view.text);
-  change(stop ? viewOf(stop) : { tour: 0, muted: [], prefix: [], drawn: "", zoom: "" });
-  if (stop) byId("tour").querySelector(".next")?.focus({ preventScroll: true });
-  else if (ended) byId("text").focus();
+  if (stop === view.tour) last = ""; // it begins again
+  change(stop ? viewOf(stop) : { tour: 0, claim: "", muted: [], prefix: [], patches: [], against: "", drawn: "", zoom: "", shows: "needs" });
+  if (stop) scrollTo(0, 0);
+  else byId("text").focus({ preventScroll: true });
 }
 
-/** In the card the arrows turn its pages; elsewhere they move through the answer. */
-function turn(/** @type {KeyboardEvent} */ event) {
-  const to = view.tour + ({ ArrowLeft: -1, ArrowRight: 1 }[event.key] ?? 0);
-  if (to === view.tour) return;
-  event.preventDefault();
-  event.stopPropagation();
-  if (to >= 1 && to <= STOPS.length) goToStop(to);
+/** Let what is spoken of pulse. */
+function pulse(/** @type {string} */ selector) {
+  for (const each of document.querySelectorAll(".pulses")) each.classList.remove("pulses");
+  document.querySelector(selector)?.classList.add("pulses");
 }
 
-const still = () => matchMedia("(prefers-reduced-motion: reduce)").matches;
+const button = (/** @type {string} */ name, /** @type {string} */ text, /** @type {() => void} */ act, more = {}) => h("button", { type: "button", className: `quiet ${name}`, onclick: act, ...more }, text);
 
-/** Show the stop of the view, or nothing. */
-export function showTour(/** @type {Trace} */ trace, /** @type {import("./figure.js").Network} */ model) {
+/** What the caption holds at a stop. */
+function stopParts(/** @type {Trace} */ trace, /** @type {Stop} */ stop) {
+  const end = view.tour === STOPS.length;
+  const done = guess >= 0;
+  const choose = (/** @type {number} */ n) => () => {
+    guess = n;
+    change(stop.show(trace));
+    showTour(trace);
+    byId("tour").querySelector(".next")?.focus({ preventScroll: true });
+  };
+  return [
+    h("p", { className: "count" }, `${view.tour} of ${STOPS.length}`),
+    h("p", { className: done ? "task done" : "asks" }, h("h2", { id: "tour-title" }, stop.title), noted(), " ", ...(done ? [`You said: ${stop.choices[guess]}. `, ...stop.then(trace)] : stop.asks(trace))),
+    h("div", { className: "ways" }, ...(done ? [] : stop.choices.map((text, n) => button("guess", text, choose(n)))),
+      done && (end ? button("next", "End", () => goToStop(0)) : button("next", "Next", () => goToStop(view.tour + 1))), button("back", "Back", () => goToStop(view.tour - 1), { disabled: view.tour === 1 }),
+      h("button", { type: "button", className: "link skip-tour", onclick: () => goToStop(0) }, "Leave the tour")),
+  ];
+}
+
+/** What the caption holds for a claim. */
+function claimParts(/** @type {Trace} */ trace, /** @type {Claim} */ claim) {
+  const act = async () => {
+    guess = 0;
+    change(claim.show);
+    const mine = view.claim;
+    const found = await claim.count(trace).catch((/** @type {Error} */ { message }) => message);
+    if (mine !== view.claim) return;
+    told = found;
+    announce(found);
+    showTour(trace);
+  };
+  const others = Object.keys(CLAIMS);
+  const next = others[(others.indexOf(view.claim) + 1) % others.length];
+  return [
+    h("p", { className: "asks" }, h("h2", { id: "tour-title" }, `${claim.title}.`), " ", ...claim.says(trace)), h("p", { className: "task done" }, told || (guess < 0 ? "" : "…")),
+    h("div", { className: "ways" }, guess < 0 && button("next", claim.action, act), button("other", "Another claim", () => change(claimView(next))), h("button", { type: "button", className: "link skip-tour", onclick: () => goToStop(0) }, "To the page")),
+  ];
+}
+
+/** Show the stop or the claim of the view, or nothing. */
+export function showTour(/** @type {Trace} */ trace) {
   const card = byId("tour");
-  const stop = STOPS[view.tour - 1];
-  card.hidden = !stop;
-  card.onkeydown = turn;
-  if (!stop) {
-    last = 0;
-    return;
-  }
-  const moved = last !== view.tour;
+  const [stop, claim] = [STOPS[view.tour - 1], CLAIMS[view.claim]];
+  card.hidden = !stop && !claim;
+  document.body.classList.toggle("touring", !card.hidden);
+  const mine = `${view.tour}${view.claim}`;
+  const moved = mine !== last;
+  if (moved) [guess, told, last] = [-1, "", mine];
+  if (card.hidden) return pulse("no-such-element");
   const held = card.contains(document.activeElement) ? document.activeElement?.className : null;
-  const button = (/** @type {string} */ name, /** @type {string} */ text, /** @type {number} */ to) => h("button", { type: "button", className: `quiet ${name}`, disabled: to < 0, onclick: () => goToStop(to) }, text);
-  const [end, done] = [view.tour === STOPS.length, stop.done(trace)];
-  card.replaceChildren(
-    h("p", { className: "count" }, `${view.tour} of ${STOPS.length}`), h("h2", { id: "tour-title" }, stop.title), noted(), h("p", {}, ...stop.says(trace, model)),
-    h("p", { className: done ? "task done" : "task" }, ...(done ? ["✓ ", ...stop.then(trace)] : stop.act(trace))), end ? farewell() : "",
-    h("div", { className: "ways" }, button("back", "Back", view.tour > 1 ? view.tour - 1 : -1), button("next", end ? "End" : "Next", end ? 0 : view.tour + 1), !end && h("button", { type: "button", className: "link skip-tour", onclick: () => goToStop(0) }, "Leave the tour")));
+  card.replaceChildren(...(stop ? stopParts(trace, stop) : claimParts(trace, claim)).filter((each) => each instanceof Node));
   if (held) /** @type {HTMLElement|null} */ (card.querySelector(`[class="${held}"]`))?.focus({ preventScroll: true });
-  if (done && !told && !moved) announce(card.querySelector(".task")?.textContent ?? "");
-  told = done;
-  last = view.tour;
-  if (!moved) return;
-  announce([...card.querySelectorAll("h2, p:not(.count)")].map((each) => each.textContent).join(" "));
-  card.scrollIntoView({ block: "nearest", behavior: still() ? "auto" : "smooth" });
-  if (stop.plays && !still() && !done) play(...stop.plays);
+  if (guess >= 0 || claim) pulse(stop ? stop.target : claim.target);
+  else pulse("no-such-element");
+  if (!moved) return undefined;
+  announce(card.querySelector("p:not(.count)")?.textContent ?? "");
+  if (!card.contains(document.activeElement) && document.activeElement?.id !== "text") card.querySelector("button")?.focus({ preventScroll: true });
+  return undefined;
 }
+
+/** The gallery of claims: a button each. */
+export const gallery = () => Object.entries(CLAIMS).map(([name, { title }]) => h("button", { type: "button", className: "link", onclick: () => {
+  rest();
+  scrollTo(0, 0);
+  change(claimView(name));
+} }, title));

@@ -2,17 +2,19 @@
 
 import { forgetTraining, pageFile, saved, train } from "./backend.js";
 import { attention, Trace } from "./data.js";
-import { announce, byId, h, number, svg, thousands } from "./dom.js";
+import { announce, byId, h, number, roving, svg, thousands } from "./dom.js";
 import { download, zipped } from "./download.js";
 import { paintCells } from "./heat.js";
 import { forgetLoss, noteLoss } from "./puzzles.js";
 import { view } from "./state.js";
 
 /** @typedef {import("./main.js").Model} Model */
-/** @typedef {{use: (model: Model, text: string) => void, glance: () => Promise<Trace|null>, settle: () => void}} Hooks  use: let a model answer; glance: show what it says now; settle: show everything again */
+/** @typedef {{use: (model: Model, text: string) => void, glance: () => Promise<Trace|null>, recall: (trace: Trace) => void, settle: () => void}} Hooks  use: let a model answer; glance: what it says now; recall: show what it said; settle: show everything again */
+/** What the model said after some steps. @typedef {{step: number, trace: Trace}} Frame */
 
 const STEPS = { dates: 800, pairs: 2000 };
 const LEAST_PAIRS = 8;
+const FRAMES = 60; // of the filmstrip
 const ROMAN = /** @type {[number, string][]} */ ([[1000, "M"], [900, "CM"], [500, "D"], [400, "CD"], [100, "C"], [90, "XC"], [50, "L"], [40, "XL"], [10, "X"], [9, "IX"], [5, "V"], [4, "IV"], [1, "I"]]);
 const roman = (/** @type {number} */ n) => ROMAN.reduce(({ left, text }, [value, letters]) => ({ left: left % value, text: text + letters.repeat(Math.floor(left / value)) }), { left: n, text: "" }).text;
 const WORDS = "apple banana cherry drum eagle forest garden house island jungle kettle lemon mountain night orange paper queen river stone tree umbrella village window yellow zebra bread cloud dance flower green happy light music ocean planet quiet rain silver table water winter summer spring autumn morning evening friend school street train black white small large child mother father sister brother dog cat horse bird fish sand snow wind fire earth glass gold iron letter number picture story".split(" ");
@@ -46,16 +48,18 @@ function curve(/** @type {{step: number, loss: number}[]} */ losses, /** @type {
   const points = losses.map(({ step, loss }) => `${x(step).toFixed(1)},${y(loss).toFixed(1)}`).join(" ");
   const last = losses.at(-1);
   return svg("svg", { viewBox: `0 0 ${wide} ${tall}`, role: "img", class: "curve", "aria-label": last ? `The loss, ${number(last.loss, 4)} after ${last.step} steps` : "The loss" },
-    ...[1, 0.01, 0.0001].flatMap((at) => [svg("line", { x1: left, x2: x(steps), y1: y(at), y2: y(at), class: "grid" }), svg("text", { x: left - 4, y: y(at) + 3, class: "end" }, String(at))]),
+    ...[1, 0.1, 0.01, 0.001, 0.0001].flatMap((at) => [svg("line", { x1: left, x2: x(steps), y1: y(at), y2: y(at), class: "grid" }), svg("text", { x: left - 4, y: y(at) + 3, class: "end" }, String(at))]),
     ...[0, steps / 2, steps].map((at) => svg("text", { x: x(at), y: tall - 20, class: "middle" }, thousands(at))),
-    svg("text", { x: left, y: 9 }, "loss (each line is a hundredth of the one above)"), svg("text", { x: x(steps / 2), y: tall - 6, class: "middle" }, "steps"), svg("polyline", { points }));
+    svg("text", { x: left, y: 9 }, "loss (each line is a tenth of the one above)"), svg("text", { x: x(steps / 2), y: tall - 6, class: "middle" }, "steps"), svg("polyline", { points }));
 }
 
 export function setUpTraining(/** @type {Model} */ own, /** @type {Hooks} */ hooks) {
   const place = byId("learn");
   const about = saved ? saved.inside : own.inside;
   const offered = Boolean(about && own.small && !(about.config.members > 1));
-  place.hidden = byId("learn-start").hidden = !offered;
+  place.hidden = true; // until it is asked for
+  document.body.classList.remove("training");
+  byId("learn-start").hidden = !offered;
   if (!offered) return place.replaceChildren();
   const original = saved?.trace.text ?? own.examples[0] ?? "";
   /** @type {((what: any) => void)|null} */ let order = null;
@@ -64,6 +68,8 @@ export function setUpTraining(/** @type {Model} */ own, /** @type {Hooks} */ hoo
   /** Where and when it began to learn, the last time. @type {{step: number, at: number}|null} */ let since = null;
   let sum = ""; // how far it has come
   /** @type {Model} */ let now = own; // the model that is trained
+  /** @type {Frame[]} */ let frames = [];
+  let pulled = -1; // the frame that the reader has pulled back to
   let [learning, looking, right, steps, most, asPage] = [false, false, -1, 0, STEPS.dates, false];
   const dates = own.task === "dates";
   const button = (/** @type {string} */ text, /** @type {() => void} */ act, more = {}) => h("button", { type: "button", className: "quiet", onclick: act, ...more }, text);
@@ -101,6 +107,30 @@ export function setUpTraining(/** @type {Model} */ own, /** @type {Hooks} */ hoo
     drawing.replaceChildren(...(losses.length ? [curve(losses, most)] : []));
     document.body.classList.toggle("learning", learning);
   };
+  /** Go back to a frame of the film; the last one is what the model says now. */
+  const pull = (/** @type {number} */ n) => {
+    pulled = n === frames.length - 1 && learning ? -1 : n;
+    hooks.recall(frames[n].trace);
+    show(frames[n].trace);
+    showFilm();
+  };
+  const film = h("ol", { className: "film", "aria-label": "What it said while it learned" });
+  roving(film, "button");
+  const showFilm = () => {
+    const now = pulled < 0 ? frames.length - 1 : pulled;
+    const held = film.contains(document.activeElement);
+    film.replaceChildren(...frames.map(({ step: at, trace }, n) => h("li", {}, h("button", { type: "button", tabIndex: n === now ? 0 : -1, "aria-pressed": String(n === now), onclick: () => pull(n), onfocus: () => n !== now && pull(n) }, h("small", {}, `step ${thousands(at)}`), h("span", {}, trace.output || "nothing")))));
+    const current = /** @type {HTMLElement|undefined} */ (film.children[now]);
+    if (current) film.scrollLeft = current.offsetLeft - film.clientWidth / 2;
+    if (held) current?.querySelector("button")?.focus({ preventScroll: true });
+  };
+  /** Keep what it says, if that is new. */
+  const take = (/** @type {Trace|null} */ trace) => {
+    if (!trace || frames.at(-1)?.trace.output === trace.output) return;
+    frames.push({ step: steps, trace });
+    if (frames.length > FRAMES) frames = frames.filter((_, n) => n === 0 || n % 2 === frames.length % 2 || n > FRAMES / 2);
+    showFilm();
+  };
   /** Show every head that looks at the text: a fog at first. */
   const show = (/** @type {Trace|null} */ trace) => {
     if (!trace) return;
@@ -108,13 +138,18 @@ export function setUpTraining(/** @type {Model} */ own, /** @type {Hooks} */ hoo
       const matrix = trace.matrix(`${attention("cross", Math.floor(n / trace.heads))}.weights`, n % trace.heads);
       const canvas = h("canvas", { width: matrix.cols, height: matrix.rows });
       paintCells(canvas, matrix);
-      return canvas;
+      return h("figure", {}, canvas, h("figcaption", {}, `layer ${Math.floor(n / trace.heads)}, head ${n % trace.heads}`));
     }));
   };
   const look = async () => {
-    if (looking) return;
+    if (looking || pulled >= 0) return;
     looking = true;
-    show(await hooks.glance().catch(() => null));
+    const found = await hooks.glance().catch(() => null);
+    if (found && pulled < 0) {
+      hooks.recall(found);
+      show(found);
+    }
+    take(found);
     looking = false;
   };
   const keep = async (/** @type {Record<string, any>} */ files, /** @type {any} */ made) => {
@@ -146,7 +181,8 @@ export function setUpTraining(/** @type {Model} */ own, /** @type {Hooks} */ hoo
   };
   const forget = (/** @type {[string, string][]|null} */ pairs) => {
     forgetLoss();
-    [losses, learning, right, steps, most] = [[], false, -1, 0, pairs ? STEPS.pairs : STEPS.dates];
+    [losses, frames, pulled, learning, right, steps, most] = [[], [], -1, false, -1, 0, pairs ? STEPS.pairs : STEPS.dates];
+    showFilm();
     order = train(about, { heads: Number(heads.made.value), rate: 10 ** Number(rate.value), steps: most, examples: Number(examples.made.value), pairs, seed: Math.floor(2 ** 31 * Math.random()) }, listen);
     tell();
   };
@@ -160,15 +196,19 @@ export function setUpTraining(/** @type {Model} */ own, /** @type {Hooks} */ hoo
   };
   const go = button("Learn", () => {
     learning = !learning;
+    pulled = -1;
     order?.({ on: learning });
     tell();
   });
   const once = button("One step", () => order?.({ once: true }));
   const back = button("Back to the trained model", () => {
     forgetTraining();
-    [order, begun, losses, learning, right, steps] = [null, null, [], false, -1, 0];
+    [order, begun, losses, frames, pulled, learning, right, steps] = [null, null, [], [], -1, false, -1, 0];
     maps.replaceChildren();
+    showFilm();
     tell();
+    place.hidden = true;
+    document.body.classList.remove("training");
     hooks.use(own, original);
   });
   const saving = (/** @type {string} */ name, /** @type {boolean} */ page) => button(name, () => {
@@ -177,19 +217,21 @@ export function setUpTraining(/** @type {Model} */ own, /** @type {Hooks} */ hoo
   });
   const [save, send] = [saving("Download the model", false), saving("Download as a page", true)];
   place.replaceChildren(
-    h("h2", {}, "Train it here, now"),
-    h("p", { className: "sentence" }, `Forget everything, and all ${thousands(own.parameters)} numbers are drawn at random. Then let it learn: forward and backward pass run in this page, and your text is answered again and again, from gibberish to what is right.`),
+    h("p", { className: "asks" }, h("h2", {}, "Train it here"), h("span", { className: "sentence" }, `Forget everything, and all ${thousands(own.parameters)} numbers are drawn at random. Then let it learn, from gibberish to what is right.`)),
+    state, film,
     h("div", { className: "ways" }, ...(dates ? [button("Forget everything", () => forget(null), { className: "quiet strong" })] : []), go, once, back, save, send),
-    h("div", { className: "settings" }, h("label", { className: "choice" }, "learning rate ", rate, said), heads.element, ...(dates ? [examples.element] : [])),
-    state, h("div", { className: "seen" }, drawing, maps),
+    h("details", {}, h("summary", {}, "Settings, loss and maps"),
+      h("div", { className: "settings" }, h("label", { className: "choice" }, "learning rate ", rate, said), heads.element, ...(dates ? [examples.element] : [])), h("div", { className: "seen" }, drawing, maps)),
     h("details", {}, h("summary", {}, "Pairs of your own"), h("p", { className: "sentence" }, "One pair a line, as text = answer: a few hundred are enough for a simple rule. A tenth of them is kept to try it on."),
       h("div", { className: "ways" }, ...Object.entries(SAMPLES).map(([name, make]) => button(name, () => {
         field.value = make().map((pair) => pair.join(" = ")).join("\n");
         count();
       })), counted), field, h("div", { className: "ways" }, button("Forget everything, and take these pairs", own_))));
   byId("learn-start").onclick = () => {
-    place.scrollIntoView();
-    place.querySelector("button")?.focus({ preventScroll: true });
+    place.hidden = false;
+    document.body.classList.add("training");
+    setTimeout(() => scrollTo(0, 0)); // the stage stays in sight
+    place.querySelector("button.quiet")?.focus({ preventScroll: true });
   };
   return tell();
 }

@@ -1,9 +1,9 @@
 /** The page of a training run: it fetches new lines of the log and draws them. */
 
-import { byId, h, number, svg, visible } from "../dom.js";
+import { byId, h, number, svg } from "../dom.js";
 
 /**
- * @typedef {{source: string[], target: string[], tokens: Record<string, number[][]>, cross: number[][]}} Sharpness
+ * @typedef {{source: string[], target: string[], tokens: Record<string, number[][]>}} Sharpness
  * @typedef {{step: number, epoch: number, loss: number|null, validation_loss: number|null, exact_match: number,
  *   learning_rate: number, seconds: number, bleu?: number|null, samples?: [string, string, string][],
  *   attention?: Sharpness|null}} Line
@@ -142,7 +142,7 @@ function draw(/** @type {Chart} */ chart) {
     picture, chart.note ? h("p", { className: "note" }, chart.note) : "");
 }
 
-// --- answers, attention, table ---------------------------------------------------------------------
+// --- answers ---------------------------------------------------------------------
 
 /** Mark the characters in which an answer differs from the right one. */
 function marked(/** @type {string} */ given, /** @type {string} */ expected) {
@@ -159,76 +159,6 @@ function answers() {
       h("td", { className: "text" }, expected),
       h("td", { className: `verdict ${given === expected ? "right" : ""}` }, given === expected ? "✓" : "✗",
         h("span", { className: "unseen" }, given === expected ? "right" : "wrong")))))));
-}
-
-/** @returns {number[]} the colour of a share, from the style sheet's ramp */
-function colour(/** @type {number[][]} */ stops, /** @type {number} */ value) {
-  const at = Math.min(1, Math.max(0, value)) * (stops.length - 1);
-  const index = Math.min(stops.length - 2, Math.floor(at));
-  return stops[index].map((low, channel) => low + (stops[index + 1][channel] - low) * (at - index));
-}
-
-function map() {
-  const seen = lines[shown()].attention;
-  byId("attention").hidden = !lines.some((line) => line.attention);
-  if (!seen) return;
-  const ramp = getComputedStyle(document.documentElement).getPropertyValue("--shares").trim().split(/\s+/)
-    .map((hex) => [1, 3, 5].map((index) => Number.parseInt(hex.slice(index, index + 2), 16)));
-  const rows = seen.target.length, cols = seen.source.length;
-  const canvas = h("canvas", { width: cols, height: rows });
-  const image = new ImageData(cols, rows);
-  seen.cross.flat().forEach((value, index) => image.data.set([...colour(ramp, value), 255], 4 * index));
-  canvas.getContext("2d").putImageData(image, 0, 0);
-  const size = Math.max(4, Math.min(18, Math.floor(Math.min(560, innerWidth - 110) / cols)));
-  const plane = h("div", {
-    className: "plane", role: "img",
-    "aria-label": seen.target.map((token, row) => {
-      const best = seen.cross[row].indexOf(Math.max(...seen.cross[row]));
-      return `'${visible(token)}' looks most at '${visible(seen.source[best])}', ${seen.cross[row][best]}`;
-    }).join("; "),
-  }, canvas);
-  plane.style.width = `${cols * size}px`;
-  plane.style.height = `${rows * size}px`;
-  const label = (/** @type {string} */ token, /** @type {"width"|"height"} */ side) => {
-    const span = h("span", { className: side === "width" && token.length > 2 ? "long" : "" }, size < 9 ? "" : visible(token));
-    span.style[side] = `${size}px`;
-    if (side === "height") span.style.lineHeight = `${size}px`;
-    return span;
-  };
-  byId("map").replaceChildren(
-    h("figcaption", {}, "Cross-attention, the mean of all heads. Each row writes a token, each column is a token that is read. The strongest shade means all of the attention."),
-    h("div", { className: "scroll" }, h("div", { className: "labelled" },
-      h("div", { className: "cols", "aria-hidden": "true" }, ...seen.source.map((token) => label(token, "width"))),
-      h("div", { className: "rows", "aria-hidden": "true" }, ...seen.target.map((token) => label(token, "height"))), plane)));
-  heads(seen);
-}
-
-/** Show for each head the number of tokens that it attends to: the fewer, the stronger the colour. */
-function heads(/** @type {Sharpness} */ seen) {
-  const most = Math.max(seen.source.length, seen.target.length);
-  const rows = Object.entries(seen.tokens).flatMap(([kind, layers]) => layers.map((values, layer) => ({ name: `${kind} layer ${layer}`, values })));
-  const count = Math.max(...rows.map((row) => row.values.length));
-  byId("heads").replaceChildren(h("table", {},
-    h("thead", {}, h("tr", {}, h("th", { scope: "col" }, "tokens, by head"), ...Array.from({ length: count }, (_, head) => h("th", { scope: "col" }, head)))),
-    h("tbody", {}, ...rows.map((row) => h("tr", {}, h("th", { scope: "row" }, row.name), ...row.values.map((value) => {
-      const cell = h("td", {}, value.toFixed(1));
-      cell.style.setProperty("--p", `${Math.round(100 * (1 - Math.log(value) / Math.log(most)))}%`);
-      return cell;
-    }))))));
-}
-
-function table() {
-  const bleu = lines.some((line) => typeof line.bleu === "number");
-  const said = (/** @type {number|null|undefined} */ x, /** @type {(x: number) => string} */ text) => (typeof x === "number" ? text(x) : "not a number");
-  const columns = /** @type {[string, (line: Line) => string][]} */ ([
-    ["step", (line) => line.step.toLocaleString("en")], ["epoch", (line) => line.epoch.toFixed(2)],
-    ["loss", (line) => said(line.loss, (x) => number(x, 5))], ["held-out loss", (line) => said(line.validation_loss, (x) => number(x, 5))],
-    ["exact match", (line) => share(line.exact_match)], ...(bleu ? [["BLEU", (/** @type {Line} */ line) => said(line.bleu, (x) => x.toFixed(2))]] : []),
-    ["learning rate", (line) => line.learning_rate.toPrecision(4)], ["seconds", (line) => line.seconds.toFixed(1)],
-  ]);
-  byId("table").replaceChildren(h("table", { className: "plain" },
-    h("thead", {}, h("tr", {}, ...columns.map(([name]) => h("th", { scope: "col", className: "n" }, name)))),
-    h("tbody", {}, ...lines.map((line, index) => h("tr", { className: index === shown() ? "chosen" : "" }, ...columns.map(([, text]) => h("td", { className: "n" }, text(line))))))));
 }
 
 // --- the selected line -------------------------------------------------------------------------------
@@ -274,8 +204,6 @@ function render() {
   byId("latest").setAttribute("aria-pressed", String(chosen === null));
   CHARTS.forEach(draw);
   answers();
-  map();
-  table();
 }
 
 function state() {
@@ -302,7 +230,7 @@ function waiting() {
   const fact = (/** @type {string|number} */ n, /** @type {string} */ says) => h("div", {}, h("dt", {}, typeof n === "number" ? n.toLocaleString("en") : n), h("dd", {}, says));
   const { model } = run;
   place.append(
-    h("p", { className: "sentence" }, "The curves, answers and maps appear with the first line of the log."),
+    h("p", { className: "sentence" }, "The curves and answers appear with the first line of the log."),
     h("dl", { className: "facts" }, fact(model.parameters, "numbers are learned"), fact(`${model.encoder_layers} + ${model.decoder_layers}`, "layers of encoder and decoder"),
       fact(model.d_model, "numbers in every vector, d_model"), fact(model.heads, "heads in every attention"), fact(model.target_vocabulary, "tokens that may be written"), fact(run.steps, "steps in all")));
 }
