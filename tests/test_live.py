@@ -28,9 +28,8 @@ from seq2see.inspection.alignment import sharpness
 from seq2see.inspection.trace import record
 from seq2see.serve import live
 from seq2see.serve.live import RunFolder, create_live_app, find_run, watched
-from seq2see.storage.folder import SHIPPED, Tokenizers
+from seq2see.storage.folder import LOG, SHIPPED, Tokenizers
 from seq2see.tokenizers.tokenizer import Tokenizer
-from seq2see.training.checkpoint import LOG
 from test_training import small_trainer
 
 SETTINGS: dict[str, Any] = dict(steps=12, evaluate_every=3, checkpoint_every=12, average=1)
