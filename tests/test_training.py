@@ -26,12 +26,12 @@ from seq2see.errors import FolderError, UserError
 from seq2see.evaluation.evaluate import Evaluation
 from seq2see.kernels.registry import network_of
 from seq2see.storage import folder
-from seq2see.storage.folder import Tokenizers
+from seq2see.storage.folder import LOG, Tokenizers
 from seq2see.storage.weights import put_weights
 from seq2see.tasks import dates
 from seq2see.tokenizers.tokenizer import Tokenizer
 from seq2see.training import checkpoint, loop
-from seq2see.training.checkpoint import CHECKPOINTS, LOG
+from seq2see.training.checkpoint import CHECKPOINTS
 from seq2see.training.learner import Learner, Objective
 from seq2see.training.loop import Trainer
 from seq2see.training.optimisers import ROUNDS, Adam, Muon, is_matrix
