@@ -164,13 +164,24 @@ def test_a_setting_of_another_section_is_found_there() -> None:
     assert parse_overrides(["decoding.beam=5"])["decoding"] == {"beam": 5}
 
 
-def test_a_setting_that_is_gone_is_read_over_in_a_file_and_unknown_elsewhere() -> None:
+def test_a_setting_that_is_gone_is_read_over_in_a_file_and_unknown_elsewhere(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     """Model folders of earlier versions have training.tuned."""
     text = Config("pairs", ModelConfig(), TrainingConfig()).to_toml()
     old = text.replace("[training]\n", "[training]\ntuned = true  # gone\n")
     assert old != text
     assert Config.from_toml(old, "config.toml") == Config.from_toml(text, "config.toml")
     assert "tuned" not in Config.from_toml(old, "config.toml").to_toml()
+    shutil.copytree(SHIPPED / "dates", tmp_path / "mine")
+    settings = (tmp_path / "mine" / "config.toml").read_text(encoding="utf-8")
+    settings = settings.replace("[training]\n", "[training]\ntuned = true\n")
+    (tmp_path / "mine" / "config.toml").write_text(settings, encoding="utf-8")
+    for _ in range(2):
+        seq2see.load(tmp_path / "mine")
+    assert [one.getMessage() for one in caplog.records if "earlier version" in one.getMessage()] == [
+        "mine has settings of an earlier version, which are passed over; no answer changes: training.tuned."
+    ]
     spliced = text.replace("[training]\n", "[training]\nspliced = 1.0\n")  # models of words before the guided head
     assert Config.from_toml(spliced, "config.toml") == Config.from_toml(text, "config.toml")
     with pytest.raises(ConfigError, match=r"no setting training\.tuned"):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 import re
 import shlex
 import shutil
@@ -224,6 +226,29 @@ def test_two_vocabularies_go_to_a_family_of_one(tmp_path: Path) -> None:
     refused = back.answers(["q"])[0]  # a tokenizer of characters has no token for what it does not know
     assert refused.output is None
     assert "cannot be split" in str(refused.error)
+    assert snippet_of(tmp_path / "theirs") == ours.predict([snippet_text(tmp_path / "theirs")])
+
+
+def snippet_text(folder: Path) -> str:
+    """Return the text that the snippet in the README of an export answers."""
+    return str(json.loads(re.findall(r"tokenizer\(\[(.+)\], return", (folder / "README.md").read_text("utf-8"))[0]))
+
+
+def snippet_of(folder: Path) -> list[str]:
+    """Run the snippet in the README of an export, and return what it prints."""
+    code = re.findall(r"```python\n(.+?)```", (folder / "README.md").read_text("utf-8"), re.DOTALL)[-1]
+    said: list[str] = []
+    with contextlib.chdir(folder.parent):
+        exec(code, {"print": said.extend})
+    return said
+
+
+def test_the_readme_of_an_export_has_what_the_hub_reads_and_a_snippet_that_runs(tmp_path: Path) -> None:
+    model = small()
+    to_hf(model, tmp_path / "theirs")
+    head = (tmp_path / "theirs" / "README.md").read_text("utf-8").split("---\n")[1]
+    assert head == "library_name: transformers\npipeline_tag: text2text-generation\ntags:\n- seq2see\n"
+    assert snippet_of(tmp_path / "theirs") == model.predict([snippet_text(tmp_path / "theirs")])
 
 
 # --- every model that ships -------------------------------------------------------------------------------------

@@ -32,6 +32,31 @@ FAMILIES = {
     ("pre", "learned", True): ("mbart", "MBartForConditionalGeneration"),
     ("pre", "fairseq", False): ("m2m_100", "M2M100ForConditionalGeneration"),
 }
+#: The page of a model on the Hub, with what its search needs to know, and a snippet to begin with.
+README = """---
+library_name: transformers
+pipeline_tag: text2text-generation
+tags:
+- seq2see
+---
+
+{card}
+
+## In `transformers`
+
+```python
+from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
+
+folder = "{folder}"  # or its name on the Hub
+tokenizer, model = AutoTokenizer.from_pretrained(folder), AutoModelForSeq2SeqLM.from_pretrained(folder)
+answers = {answers}
+ids = model.generate(**tokenizer([{text}], return_tensors="pt"))
+print(answers.batch_decode(ids, skip_special_tokens=True))
+```
+{two}"""
+TWO = """
+Source and target have vocabularies of their own: `tokenizer` cuts texts, and the one in `target/` reads answers.
+"""
 INPUTS = 32
 LONGEST = 40  # tokens of an answer in the check
 NEVER = -1e9  # the bias of a row that stands for no token
@@ -58,10 +83,18 @@ def export(
         if not tokenizers.shared:
             (place / "target").mkdir()
             _write_tokenizer(place / "target", tokenizers.target, config.model.max_length)
-        (place / "README.md").write_text(card or "Written by `seq2see export --to hf`.\n", encoding="utf-8")
+        text = tokenizers.source.decode(sources[len(sources) // 2])
+        (place / "README.md").write_text(_readme(out.name, card, text, tokenizers.shared), encoding="utf-8")
         special = Special.of(tokenizers)
         logits_of = _logits_of(place, name, model, sources, special.pad)
         return compared(model, sources, special, config.decoding, LONGEST, logits_of)
+
+
+def _readme(folder: str, card: str, text: str, shared: bool) -> str:
+    answers = "tokenizer" if shared else 'AutoTokenizer.from_pretrained(folder, subfolder="target")'
+    card = card.strip() or f"# {folder}\n\nWritten by `seq2see export --to hf`."
+    quoted = json.dumps(text, ensure_ascii=False)
+    return README.format(card=card, folder=folder, answers=answers, text=quoted, two="" if shared else TWO)
 
 
 def _family(config: ModelConfig) -> tuple[str, str]:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import hashlib
+import logging
 import os
+import tomllib
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from math import prod
 from pathlib import Path
 from typing import Protocol
 
-from seq2see.config import Config, ModelConfig
+from seq2see.config import LARGEST_CONFIG, RETIRED, Config, ModelConfig
 from seq2see.errors import FolderError, shown, suggest
 from seq2see.files import STEP, carry_over, parsed, plain_file, read_text, replacing, whole_or_nothing
 from seq2see.files import write_atomically as write_atomically
@@ -107,6 +110,15 @@ def _tokenizers(path: Path) -> Tokenizers:
     return Tokenizers(Tokenizer.load(path / SOURCE_TOKENIZER), Tokenizer.load(path / TARGET_TOKENIZER))
 
 
+@cache
+def _name_retired(path: Path) -> None:
+    """Say once which settings of an earlier version a folder has."""
+    table = tomllib.loads(read_text(path / CONFIG, LARGEST_CONFIG))
+    if gone := [f"{part}.{name}" for part, names in RETIRED.items() for name in table.get(part, {}) if name in names]:
+        told = "%s has settings of an earlier version, which are passed over; no answer changes: %s."
+        logging.getLogger("seq2see").warning(told, path.name, ", ".join(gone))
+
+
 def opened(name: str | os.PathLike[str]) -> tuple[Path, Config, Tokenizers]:
     """Find a model folder, and read all of it but its weights. Every reader of a whole model begins here.
 
@@ -114,6 +126,8 @@ def opened(name: str | os.PathLike[str]) -> tuple[Path, Config, Tokenizers]:
     """
     path = find(name)
     config, tokenizers = read_config(path), read_tokenizers(path)
+    if path.parent != SHIPPED:
+        _name_retired(path)
     for side, tokenizer, size in (
         ("source", tokenizers.source, config.model.source_vocabulary),
         ("target", tokenizers.target, config.model.target_vocabulary),
