@@ -40,8 +40,8 @@ def test_public_names_are_frozen() -> None:
 
 def test_methods_of_a_model_are_frozen() -> None:
     assert [name for name in vars(seq2see.Seq2Seq) if not name.startswith("_")] == [
-        "load", "transformer", "to", "config", "confidence", "device", "path", "save", "predict", "answers", "translate",
-        "evaluate", "log_probabilities", "align", "trace",
+        "load", "transformer", "history", "to", "config", "confidence", "device", "path", "save", "predict", "answers",
+        "translate", "evaluate", "log_probabilities", "align", "trace",
     ]  # fmt: skip
 
 

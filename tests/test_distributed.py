@@ -25,11 +25,11 @@ from torch.nn.parallel import DistributedDataParallel
 from seq2see import cli
 from seq2see.config import PRESETS, Config, ModelConfig, TrainingConfig
 from seq2see.errors import UserError
-from seq2see.storage.folder import Tokenizers
+from seq2see.storage.folder import LOG, Tokenizers
 from seq2see.tasks import dates
 from seq2see.tokenizers.tokenizer import Tokenizer
 from seq2see.training import checkpoint, distributed
-from seq2see.training.checkpoint import CHECKPOINTS, LOG
+from seq2see.training.checkpoint import CHECKPOINTS
 from seq2see.training.loop import Step, Trainer
 
 PACKED = {"layout": "packed", "batch_tokens": 256}

@@ -7,6 +7,7 @@ import json
 import lzma
 import sys
 import types
+from importlib.machinery import ModuleSpec
 from pathlib import Path
 
 import pytest
@@ -218,6 +219,7 @@ def hub(monkeypatch: pytest.MonkeyPatch) -> list[tuple[object, ...]]:
         return BOOKS  # one split alone has no names of splits
 
     module = types.ModuleType("datasets")
+    module.__spec__ = ModuleSpec("datasets", None)
     module.load_dataset, module.load_from_disk = load_dataset, load_from_disk  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "datasets", module)
     return asked
@@ -272,7 +274,7 @@ def test_two_datasets_are_too_many(hub: list[tuple[object, ...]], tmp_path: Path
 
 def test_the_library_is_asked_for_if_it_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "datasets", None)
-    with pytest.raises(UserError, match=r"pip install 'seq2see\[datasets\]'"):
+    with pytest.raises(UserError, match=r"pip install 'seq2see\[huggingface\]'"):
         read_pairs([Path("hf:books:en-fr")])
 
 

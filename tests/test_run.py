@@ -15,10 +15,10 @@ from seq2see.config import DecodingConfig
 from seq2see.data.pairs import Corpus
 from seq2see.data.recipe import rules_in
 from seq2see.errors import UserError
-from seq2see.storage.folder import Tokenizers
+from seq2see.storage.folder import LOG, Tokenizers
 from seq2see.tokenizers.tokenizer import Tokenizer
 from seq2see.training import report
-from seq2see.training.checkpoint import CHECKPOINTS, LOG, continued
+from seq2see.training.checkpoint import CHECKPOINTS, continued
 from seq2see.training.job import TrainingJob
 from seq2see.training.journey import KEPT, PARTS, carry_out, is_few, parts_of
 from seq2see.training.loop import Step

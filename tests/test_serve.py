@@ -292,7 +292,7 @@ REQUESTS = {
     "TraceRequest": """
         model=null; input; member=0 >=0.0; prefix=[] >=0.0; muted=[]; patches=[] items<=8; drawn=null;
         names=["*"] length<=100 items<=64; beam=1 >=1.0; compact=false; head=null >=0.0; column=null >=0.0;
-        also=[] items<=1; anyway=false; glossary=null
+        also=[] items<=1; effects=[] length<=100 items<=1024; anyway=false; glossary=null
     """,
 }
 

@@ -101,3 +101,21 @@ def test_the_extras_are_those_of_the_package() -> None:
     assert named == {extra: set(brings) for extra, brings in EXTRAS.items()}
     required = {re.split(r"[\[><=]", one)[0] for one in project["dependencies"]}
     assert not required & set().union(*EXTRAS.values())
+
+
+SERVED = """
+import json, seq2see
+from fastapi.testclient import TestClient
+from seq2see.serve.app import create_app
+with TestClient(create_app({"dates": seq2see.load("dates")}), base_url="http://127.0.0.1") as client:
+    print(client.post("/api/predict", json={"inputs": ["1845-01-05"]}).json()["answers"][0]["output"])
+    print(client.get("/api/models").json()["models"][0]["name"])
+    refused = client.post("/api/trace", json={"input": "1845-01-05"})
+    print(refused.status_code, refused.json()["error"])
+"""
+
+
+def test_the_server_answers_and_says_what_it_cannot_show(tmp_path: Path) -> None:
+    done = plain(SERVED, tmp_path)
+    missing = "A trace needs the package torch, which is not installed: pip install 'seq2see[train]'."
+    assert done.stdout.splitlines() == ["January 5, 1845", "dates", f"422 {missing}"], done.stderr

@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 
 from seq2see.errors import InputError
-from seq2see.inspection.tables import Head, attention_name
+from seq2see.inspection.glossary import Head
+from seq2see.inspection.tables import attention_name
 from seq2see.inspection.trace import Edit, Trace, all_of, attached, globbed
 from seq2see.model.transformer import Transformer, at_rest
 

@@ -10,6 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
+Head = tuple[str, int, int]  # attention, layer, head
+
 
 @dataclass(frozen=True)
 class Entry:

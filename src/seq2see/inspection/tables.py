@@ -17,7 +17,7 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 from seq2see.errors import UserError, harmless, suggest
-from seq2see.inspection.glossary import entry_of
+from seq2see.inspection.glossary import Head, entry_of
 from seq2see.inspection.trace import Edit, Trace, mute_head, names_of
 from seq2see.model.transformer import Transformer
 
@@ -26,7 +26,6 @@ ATTENTIONS = {
     "decoder": "decoder.layers.{}.self_attention",
     "cross": "decoder.layers.{}.cross_attention",
 }
-Head = tuple[str, int, int]  # attention, layer, head
 MOST_COLUMNS = 80  # the most columns shown in a terminal; files hold all
 
 

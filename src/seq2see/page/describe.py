@@ -6,19 +6,17 @@ import re
 from collections.abc import Collection, Sequence
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
-
-import torch
+from typing import TYPE_CHECKING, Any
 
 from seq2see.answering.answer import Answer
 from seq2see.config import Config, ModelConfig
 from seq2see.errors import UserError
 from seq2see.files import digest, parsed, read_text
-from seq2see.inspection.effect import effects
-from seq2see.inspection.trace import Trace, logit_lens
-from seq2see.page.tree import beam_nodes
-from seq2see.page.wire import SMALL, packed
+from seq2see.page import SMALL
 from seq2see.storage import folder
+
+if TYPE_CHECKING:
+    from seq2see.inspection.trace import Trace
 
 TOP = 20  # likeliest tokens listed at each step
 #: Inputs that the page suggests for the shipped models.
@@ -116,6 +114,10 @@ def describe(
     writes them. ``also`` may hold ``lens``. A ``beam`` above 1 adds the tree of a beam search. ``closed`` names heads
     (``cross.1.3``, ``cross.1``, ``cross``) to close while the answer is held.
     """
+    from seq2see.inspection.effect import effects
+    from seq2see.page.tree import beam_nodes
+    from seq2see.page.wire import packed
+
     transformer, tokenizers = traced.transformer, traced.tokenizers
     wanted: dict[str, Any] = {"lens": _lens(traced)} if "lens" in also else {}
     if closed:
@@ -166,6 +168,7 @@ def _target_spans(traced: Trace) -> list[tuple[int, int]]:
 
 def _steps(traced: Trace, compact: bool) -> list[dict[str, Any]]:
     """Describe each step: the chosen token and the likeliest tokens. All steps share one pass over the vocabulary."""
+    import torch
 
     def rounded(x: float) -> float:
         return float(f"{x:.6g}") if compact else x
@@ -196,6 +199,8 @@ def _steps(traced: Trace, compact: bool) -> list[dict[str, Any]]:
 
 def _lens(traced: Trace) -> list[dict[str, Any]]:
     """Describe the token that each layer would choose at each step."""
+    from seq2see.inspection.trace import logit_lens
+
     return [
         {
             "after": layer.after,

@@ -21,10 +21,9 @@ from seq2see.inspection.glossary import GLOSSARY
 from seq2see.inspection.trace import record
 from seq2see.kernels.ensemble import member_of
 from seq2see.model.transformer import Transformer
-from seq2see.page import STATIC, WORKER
+from seq2see.page import SMALL, STATIC, WORKER
 from seq2see.page.describe import describe_ensemble, describe_model
 from seq2see.page.single_file import Inside, bare, single_file
-from seq2see.page.wire import SMALL
 from seq2see.storage.folder import WEIGHTS, Tokenizers, weights_head
 from seq2see.storage.weights import in_eight_bits, put_weights, weights_bytes, weights_of, whole
 from seq2see.tokenizers.tokenizer import Tokenizer

@@ -15,9 +15,6 @@ from seq2see.inspection.glossary import entry_of
 from seq2see.inspection.tables import array_of
 from seq2see.inspection.trace import Trace, globbed
 
-#: A model of up to so many parameters sends everything at once, as float32. A larger model sends its attention weights as
-#: bytes first, and other values when the page asks for them.
-SMALL = 100_000
 ALIGNED = 4  # bytes
 MIXING = (".w_o", ".w_1", ".w_2")  # matrices of which the page may ask for a single column
 _entry = cache(entry_of)

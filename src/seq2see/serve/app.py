@@ -18,11 +18,10 @@ from starlette.routing import Match, Mount
 from starlette.types import Scope
 
 from seq2see import __version__
-from seq2see.errors import FullMemoryError, UserError
-from seq2see.page import STATIC, live
+from seq2see.answering.network import has_torch
+from seq2see.errors import FullMemoryError, UserError, installed
+from seq2see.page import SMALL, STATIC
 from seq2see.page.describe import describe_model
-from seq2see.page.live import live_page, why_not
-from seq2see.page.wire import SMALL
 from seq2see.seq2seq import Seq2Seq
 from seq2see.serve.answers import Answering
 from seq2see.serve.batching import Batcher, Busy, Left, Limits
@@ -38,7 +37,6 @@ from seq2see.serve.forms import (
     read_form,
 )
 from seq2see.serve.guard import LEFT, Guard, Metrics, refusal
-from seq2see.serve.traces import Tracer, describe_trace
 
 JSON = "application/json"
 SHORT = 4_000  # bytes of a request that is checked at once; a longer one is checked in a thread
@@ -93,6 +91,11 @@ class Page(Mount):
 
 def _trainable(model: Seq2Seq) -> dict[str, Any]:
     """Return what the page must know to train a network like a small model, or nothing."""
+    if not has_torch():
+        return {}
+    from seq2see.page import live
+    from seq2see.page.live import why_not
+
     config = model.config
     why = why_not(model.tokenizers, config.decoding, config.model.positions)
     return {"inside": live.described(model)} if config.model.parameters <= SMALL and why is None else {}
@@ -180,7 +183,11 @@ def _add_refusals(app: FastAPI, limits: Limits) -> None:
 def _add_interface(app: FastAPI, models: Mapping[str, Seq2Seq], answering: Answering, tracing: Batcher) -> None:
     """Add the routes under /api/."""
     limits: Limits = app.state.limits
-    tracers = {name: Tracer(model, limits) for name, model in models.items()}
+    if has_torch():  # without it there are answers, and no look inside
+        from seq2see.page.live import live_page
+        from seq2see.serve.traces import Tracer, describe_trace
+
+        tracers = {name: Tracer(model, limits) for name, model in models.items()}
     described = [
         describe_model(name, model.config, model.card, model.path) | _trainable(model) for name, model in models.items()
     ]
@@ -216,6 +223,7 @@ def _add_interface(app: FastAPI, models: Mapping[str, Seq2Seq], answering: Answe
 
         ``data`` holds the tensors of the manifest as one block of bytes, in base64.
         """
+        installed("torch", "A trace")
         name = known(models, request.model)
 
         def described() -> bytes:

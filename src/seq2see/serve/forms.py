@@ -21,7 +21,7 @@ from pydantic_core import PydanticCustomError, from_json, to_json
 
 from seq2see.answering.options import HTTP, Options, declared, named_for, types_of
 from seq2see.errors import UserError
-from seq2see.inspection.tables import Head
+from seq2see.inspection.glossary import Head
 from seq2see.serve.batching import Busy, Limits
 
 VALUES = 50_000  # most values in the lists and objects of a request
