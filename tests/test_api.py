@@ -461,3 +461,18 @@ def test_the_shipped_model_is_right_far_beyond_the_documents_years(model: seq2se
     for years in ((1000, 2025), (2026, 2999), (3000, 9999)):
         sample = np.random.default_rng(5).choice(all_ordinals(*years), 1000, replace=False)
         assert model.evaluate(pairs_of(sample)).exact == 1000
+
+
+def test_002_cd9bd9446ef9fb85_raw_form_of_the_predictions(model: seq2see.Seq2Seq) -> None:
+    assert [model.answerer.raw(answer) for answer in model.answers(FOUR)] == [
+        "<sos>January 5, 1845<eos><pad><pad>",
+        "<sos>January 6, 1845<eos><pad><pad>",
+        "<sos>August 10, 1426<eos><pad><pad>",
+        "<sos>September 3, 2025<eos>",
+    ]
+
+
+def test_edit_distance() -> None:
+    from seq2see.evaluation.evaluate import edit_distance
+
+    assert [edit_distance(*pair) for pair in (("", ""), ("a", ""), ("kitten", "sitting"), ("ab", "ba"))] == [0, 1, 3, 2]

@@ -14,6 +14,7 @@ import pytest
 import typer.main
 from typer.testing import CliRunner, Result
 
+from seq2see import cli
 from seq2see.answering.answer import NoText
 from seq2see.cli import app, main, output
 from seq2see.cli.lines import LONGEST, lines_of
@@ -565,3 +566,28 @@ def test_a_second_model_is_not_taken_in_silence() -> None:
         assert isinstance(done.exception, UserError)
         assert "--model was given 2 times (dates, en-fr), but one model was expected" in str(done.exception)
     assert CliRunner().invoke(app, ["predict", "--model", "dates", "--", "1845-01-05"]).exit_code == 0
+
+
+@pytest.mark.parametrize("ended", [KeyboardInterrupt(), SystemExit(130)])
+def test_after_ctrl_c_nothing_is_unloaded_and_no_output_lost(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, ended: BaseException
+) -> None:
+    """Python needs a second to unload what a server imports. Typer turns an interrupt into SystemExit."""
+    out = (tmp_path / "out").open("w", encoding="utf-8")
+
+    def run() -> None:
+        print("January", end="")
+        raise ended
+
+    def leave(status: int) -> None:
+        raise RuntimeError(f"{status} {(tmp_path / 'out').read_text(encoding='utf-8')}")
+
+    monkeypatch.setattr(cli, "_run", run)
+    monkeypatch.setattr(os, "_exit", leave)
+    monkeypatch.setattr(sys, "stdout", out)
+    before = signal.getsignal(signal.SIGINT)
+    try:
+        with pytest.raises(RuntimeError, match="130 January"):
+            cli.main()
+    finally:
+        signal.signal(signal.SIGINT, before)

@@ -10,6 +10,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from fastapi.testclient import TestClient
 from typer.testing import CliRunner
 
 import seq2see
@@ -20,6 +21,7 @@ from seq2see.errors import FolderError, RefusedInputs, UserError
 from seq2see.evaluation import calibrate
 from seq2see.evaluation.confidence import Confidence, Measured, figures_of, fit, probability, read_confidence
 from seq2see.evaluation.familiar import Familiar
+from seq2see.serve.app import create_app
 from seq2see.storage import folder
 from seq2see.tokenizers.folding import fold_unknown
 from seq2see.tokenizers.tokenizer import Tokenizer
@@ -321,3 +323,39 @@ def test_a_confidence_that_was_fitted_on_few_pairs_is_used_with_a_warning(
     model: Any = SimpleNamespace(config=SimpleNamespace(task="pairs"), confidence=SimpleNamespace(fitted_on=fitted))
     Answerer.check_options(model, Options(min_confidence=least))
     assert [f"fitted on only {fitted} pairs" in line for line in caplog.messages] == [True] * warns
+
+
+@pytest.mark.parametrize("right", [[True] * 3 + [False], [True] * 5, [False] * 2, [True, False, False]])
+def test_the_targets_are_those_of_platt(right: list[bool]) -> None:
+    """Figures that never change say nothing: what is left is the mean of the targets, n+1 of n+2 and 1 of n+2."""
+    count = len(figures_of([-0.1]))
+    good, bad = sum(right), len(right) - sum(right)
+    mean = (good * (good + 1) / (good + 2) + bad / (bad + 2)) / len(right)
+    weights = fit([[0.0] * count] * len(right), right, believed=False)
+    assert probability(weights, [0.0] * count) == pytest.approx(mean, abs=1e-6)
+
+
+def test_saving_keeps_it_and_another_model_loses_it(trained: Path, tmp_path: Path) -> None:
+    model = seq2see.load(trained)
+    model.save(tmp_path / "copy")
+    assert seq2see.load(tmp_path / "copy").confidence == model.confidence
+    model.confidence = None
+    model.save(tmp_path / "copy", overwrite=True)
+    assert seq2see.load(tmp_path / "copy").confidence is None
+    few = seq2see.fit([("a", "b"), ("b", "c"), ("c", "d"), ("d", "e")], training={"steps": 1}, model=TINY)
+    assert few.confidence is None
+
+
+def test_the_server_withholds_too(trained: Path) -> None:
+    with TestClient(create_app({"mine": seq2see.load(trained)}), base_url="http://localhost") as client:
+        form = {"inputs": ["karala", "KARALA"], "min_confidence": 0.99999}
+        [one, other] = client.post("/api/predict", json=form).json()["answers"]
+        assert one["withheld"] == other["withheld"]
+        assert "It was withheld." in one["error"]
+        [given] = client.post("/api/predict", json={"inputs": "KARALA"}).json()["answers"]
+        assert given["remark"] == "The input was read as 'karala'."
+        assert given["confidence"] == pytest.approx(one["confidence"], rel=1e-4)
+        assert client.post("/api/predict", json={"inputs": "x", "min_confidence": 2}).status_code == 422
+        traced = client.post("/api/trace", json={"input": "KARALA", "names": []}).json()
+        assert traced["remark"] == given["remark"]
+        assert traced["confidence"] == pytest.approx(given["confidence"], abs=1e-3)

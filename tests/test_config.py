@@ -195,3 +195,9 @@ def test_the_table_of_positions_has_a_largest_size() -> None:
     assert ModelConfig.of(source_vocabulary=9, target_vocabulary=9, d_model=1024, heads=2, max_length=most)
     with pytest.raises(ConfigError, match=r"choose a smaller max_length"):
         ModelConfig.of(source_vocabulary=9, target_vocabulary=9, d_model=1024, heads=2, max_length=most + 1)
+
+
+def test_heads_are_free_of_d_model() -> None:
+    config = ModelConfig.of(d_model=10, heads=3, d_k=7, d_v=2)
+    assert (config.d_k, config.d_v) == (7, 2)
+    assert ModelConfig().d_k == 64

@@ -73,3 +73,21 @@ def ragged(lengths: list[int]) -> Ragged:
 def test_a_pair_longer_than_the_budget_is_a_batch_of_its_own() -> None:
     batches = Batches(ragged([100, 3, 3]), ragged([3, 3, 3]), (0, 0), batch_tokens=10, seed=0)
     assert sorted(len(rows) for rows in batches.order(0)) == [1, 2]
+
+
+def test_splits_are_disjoint_seeded_and_within_years() -> None:
+    parts = dates.splits(500, 100, 100, seed=3, years=(1990, 1999))
+    everything = [pair for part in parts for pair in part]
+    assert [len(part) for part in parts] == [500, 100, 100]
+    assert len(set(everything)) == 700
+    assert all("1990" <= source[:4] <= "1999" for source, _ in everything)
+    assert parts == dates.splits(500, 100, 100, seed=3, years=(1990, 1999))
+    assert parts != dates.splits(500, 100, 100, seed=4, years=(1990, 1999))
+
+
+def test_targets_are_shifted_by_one_and_counted() -> None:
+    batch = Batches(Ragged.of([[1, 2]]), Ragged.of([[5, 6, 7, 8]]), (0, 0), 100, 0).everything()
+    assert batch.target_in.tolist() == [[5, 6, 7]]
+    assert batch.target_out.tolist() == [[6, 7, 8]]
+    assert batch.tokens == 3
+    assert batch.source_mask.keys is None

@@ -173,3 +173,12 @@ def test_onnx_answers_as_ours(positions: str, tmp_path: Path) -> None:
 def test_a_head_of_an_odd_width_cannot_be_turned() -> None:
     with pytest.raises(ConfigError, match="must be even"):
         ModelConfig(d_model=6, heads=2, positions="rotary")
+
+
+@BOTH
+def test_order_matters_without_a_table_of_positions(positions: str) -> None:
+    model = model_of(positions)
+    with torch.no_grad():
+        one, two = model.encode(torch.tensor([3, 4, 5])), model.encode(torch.tensor([5, 4, 3]))
+    assert not torch.allclose(one[0], two[2], atol=1e-3)
+    assert not model.encoder.embedding.positions.any()

@@ -25,6 +25,7 @@ from seq2see.answering.network import cannot
 from seq2see.config import DecodingConfig
 from seq2see.decoding import ctranslate2_engine, engines, torch_engine
 from seq2see.decoding.ctranslate2_engine import CTranslate2Engine
+from seq2see.decoding.hypothesis import with_beam
 from seq2see.errors import UserError
 from seq2see.model.transformer import Transformer
 from seq2see.storage import folder
@@ -479,3 +480,35 @@ def test_many_texts_of_a_gpu_are_answered_window_by_window(monkeypatch: pytest.M
     assert sorted(windows, key=lambda window: texts.index(window[0])) == [texts[a:b] for a, b in pairwise(places)]
     with pytest.raises(UserError, match="is of type int"):
         model.answers([*texts, 3])  # type: ignore[list-item]
+
+
+def test_load_and_answers_import_neither_torch_nor_numpy() -> None:
+    code = (
+        "import seq2see\nmodel = seq2see.load('dates')\nanswer = model.answers(['2025-09-03'], beam=2)[0]\n"
+        "print(answer.output, answer.probability > 0.99, len(answer.tokens))"
+    )
+    assert without_torch(code) == "September 3, 2025 True 18\n"
+
+
+def test_an_edited_network_is_not_exported(bare: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("seq2see.answering.network.WORTH_EXPORT", 1)
+    model = seq2see.load(bare)
+    with torch.no_grad():
+        model.transformer.output.bias[model.tokenizers.target.end] += 100.0
+    assert model.network.engine_for(1000).name == "torch, float32"
+    assert not (bare.parent / "cache" / "seq2see" / "exports").exists()
+
+
+@pytest.mark.parametrize("beam", [1, 4])
+def test_the_answer_does_not_depend_on_how_ctranslate2_shares_the_work(beam: int) -> None:
+    model = seq2see.load("dates", engine="ctranslate2")
+    engine = model.network.engine_for(1)
+    assert isinstance(engine, CTranslate2Engine)
+    sources = model.tokenizers.source.encode_batch(TEXTS[:40])
+    ours = engine.ids(sources, with_beam(beam))
+    # As with a large model on two cores: workers for many inputs, threads for few.
+    engine.small, engine.workers, engine.threads = False, 2, 2
+    engine.translators.clear()
+    assert engine.ids(sources, with_beam(beam)) == ours
+    assert [engine.ids([source], with_beam(beam))[0] for source in sources[:3]] == ours[:3]
+    assert sorted(engine.translators) == [1, 2]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 
 import babel.localedata
@@ -13,7 +14,7 @@ from seq2see.cli import app
 from seq2see.errors import InputError, RefusedInputs, UserError
 from seq2see.storage.folder import find
 from seq2see.tasks import human_dates
-from shipped import written_dates
+from shipped import date_forms, written_dates
 
 #: Written by hand, not by the generator.
 DATES = {
@@ -164,3 +165,53 @@ def test_the_names_of_the_months_are_those_of_babel(
     assert all(set(some) <= set(names) for some, names in zip(found, listed, strict=True))
     # Austria's name of the month, the Filipino one, a Roman number; Zulu is not learned.
     assert found[0] == ["ene", "enero", "i", "jän", "jänner"]
+
+
+@pytest.mark.parametrize(
+    ("part", "first", "digest"),
+    [
+        ("train", ("30 month9. 1922", "1922-10-30"), "fbb1aadef25c5ae6"),
+        ("formats", ("kn month7 13 1844", "1844-08-13"), "bdc3544cc18ebf17"),
+        ("spellings", ("ms_bn day6 28 ms_bn month8 7575", "7575-09-28"), "de45c6e3542c9a0d"),
+    ],
+)
+def test_a_seed_writes_the_dates_that_the_shipped_model_has_learned(
+    part: str, first: tuple[str, str], digest: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The names are made up here, since those of babel change with its versions."""
+
+    def names(locale: str) -> written_dates.Names:
+        months, short, days = (
+            [[f"{locale} {kind}{number}", f"{kind}{number}."] for number in range(count)]
+            for kind, count in (("month", 12), ("mon", 12), ("day", 7))
+        )
+        templates = [*date_forms.OWN.get(locale[:2], ()), *date_forms.COMMON]
+        return written_dates.Names(locale, months, short, days, templates, [f"word {locale}"])
+
+    written_dates._templates.cache_clear()
+    monkeypatch.setattr(written_dates, "names_of", names)
+    found = written_dates.pairs(1500, 1, part)
+    written_dates._templates.cache_clear()
+    assert found[0] == first
+    assert hashlib.sha256(repr(found).encode()).hexdigest()[:16] == digest
+    tables = sorted((name, table) for name, table in vars(date_forms).items() if name.isupper())
+    assert hashlib.sha256(repr(tables).encode()).hexdigest()[:16] == "a672ba3e4a4adf59"
+
+
+def test_what_is_held_out_is_never_learned() -> None:
+    learned = set(written_dates._templates("fr", False))
+    assert learned
+    assert learned.isdisjoint(written_dates._templates("fr", True))
+    assert set(written_dates.LANGUAGES).isdisjoint(written_dates.HELD_LOCALES)
+    assert written_dates.pairs(50, seed=1) == written_dates.pairs(50, seed=1) != written_dates.pairs(50, seed=2)
+
+
+def test_a_text_is_folded_alike_whatever_is_in_it() -> None:
+    assert human_dates.fold("  5\tJAN  1845 ") == "5 jan 1845"
+    assert human_dates.fold("٥\u200f ЯНВАРЯ １８４５ é") == human_dates.fold("5 января 1845 e\u0301")
+
+
+def test_days_in_english_words() -> None:
+    found = [written_dates.in_words(day) for day in (1, 12, 19, 20, 21, 29, 30, 31)]
+    words = "first twelfth nineteenth twentieth twenty-first twenty-ninth thirtieth thirty-first"
+    assert found == words.split()

@@ -532,3 +532,17 @@ def test_a_checkpoint_of_fairseq2_is_refused_with_what_would_do(tmp_path: Path) 
             import_model(str(tmp_path / "model.pt"), tmp_path / "ours")
         assert "\n" not in str(error.value)
     assert [path.name for path in tmp_path.iterdir()] == ["model.pt"]
+
+
+@pytest.mark.filterwarnings("ignore:Recommended. pip install sacremoses")
+def test_marian_cuts_as_its_own_tokenizer(both: tuple[str, Any, Seq2Seq]) -> None:
+    name, _, ours = both
+    if name != "marian":
+        return
+    assert ours.path is not None
+    theirs = transformers.MarianTokenizer.from_pretrained(ours.path.parent / "theirs")
+    for text in (*TEXTS, "a <pad> within", "</s> first"):
+        assert ours.tokenizers.source.encode(text) == theirs(text)["input_ids"]
+        target = ours.tokenizers.target.encode(text)
+        assert target[1:] == theirs(text_target=text)["input_ids"]
+        assert ours.tokenizers.target.decode(target) == theirs.decode(target[1:], skip_special_tokens=True)

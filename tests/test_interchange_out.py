@@ -365,3 +365,13 @@ def test_the_programs_of_the_documentation_run(
         warnings.simplefilter("ignore")  # those of the libraries about themselves
         exec(compile(program, "docs/bring-your-model.md", "exec"), {})
     assert capsys.readouterr().out.strip() == program.rstrip().rsplit("# ", 1)[1]
+
+
+def test_shipped_dates_come_back_from_ctranslate2(tmp_path: Path) -> None:
+    model = seq2see.load("dates", engine="torch")
+    assert model.path is not None
+    import_model(str(model.path / "ctranslate2"), tmp_path / "back")
+    back = seq2see.load(tmp_path / "back", engine="torch")
+    spaced = [" ".join(["<sos>", *text, "<eos>"]) for text in DATES]
+    rows = back.answers(spaced, beam=1)
+    assert [row.ids for row in rows] == [row.ids for row in model.answers(DATES)]

@@ -21,6 +21,48 @@ from seq2see.tokenizers import sentencepiece as spm
 from seq2see.tokenizers.tokenizer import Tokenizer
 from test_interchange import FAMILIES, LANGUAGES, LINES, TEXTS
 
+TOKEN_FORMS = ("normalized", "lstrip", "rstrip", "single_word")
+
+
+ACCEPTS = """
+import { readFileSync } from "node:fs";
+const { module, forms } = JSON.parse(readFileSync(0, "utf-8"));
+const { SentencePiece } = await import(module);
+console.log(JSON.stringify(forms.map((form) => {
+  try {
+    new SentencePiece(form, 10);
+    return true;
+  } catch (error) {
+    if (String(error).includes("cannot tokenize text as this model does")) return false;
+    throw error;
+  }
+})));
+"""
+
+
+#: A part of tokenizer.json, and what it is replaced by.
+OTHER_FORMS: list[tuple[tuple[str | int, ...], Any]] = [
+    *((("added_tokens", 0, how), True) for how in TOKEN_FORMS),
+    (("pre_tokenizer",), None),
+    (("pre_tokenizer", "type"), "ByteLevel"),
+    (("pre_tokenizer", "prepend_scheme"), "never"),
+    (("post_processor", "type"), "BertProcessing"),
+    (("normalizer",), None),
+    (("normalizer",), {"type": "Strip", "strip_left": True, "strip_right": False}),
+    (("normalizer",), {"type": "Replace", "pattern": {"String": "a"}, "content": "b"}),
+    (("normalizer",), {"type": "Lowercase"}),
+    (("normalizer",), {"type": "Sequence", "normalizers": []}),
+    (("normalizer",), {"type": "Sequence", "normalizers": [{"type": "Sequence", "normalizers": [{"type": "NFKC"}]}]}),
+    (("model", "type"), "WordPiece"),
+    (("model", "fuse_unk"), False),
+    (("model", "dropout"), 0.1),
+    (("model", "continuing_subword_prefix"), "##"),
+    (("model", "end_of_word_suffix"), "</w>"),
+    (("model", "ignore_merges"), True),
+    (("model", "byte_fallback"), True),
+]  # fmt: skip
+
+
 NODE = shutil.which("node")
 pytestmark = pytest.mark.skipif(NODE is None, reason="Node is not installed")
 
@@ -153,3 +195,31 @@ def test_what_the_page_cannot_cut_is_said(tmp_path: Path) -> None:
     import_model(str(tmp_path / "theirs"), tmp_path / "ours")
     model = seq2see.load(tmp_path / "ours", engine="torch")
     assert live.why_not(model.tokenizers, model.config.decoding) == "the page cannot cut text into byte-level bpe"
+
+
+@pytest.mark.parametrize("kind", ["unigram", "bpe"])
+def test_python_and_javascript_accept_the_same_tokenizers(kind: str, tmp_path: Path) -> None:
+    form = live.tokenizer_json(trained(tmp_path, kind))
+    forms = [form]
+    for places, value in OTHER_FORMS:
+        other = part = json.loads(json.dumps(form))
+        for place in places[:-1]:
+            part = part[place]
+        part[places[-1]] = value
+        forms.append(other)
+    module = tmp_path / "tokenizer.mjs"
+    module.write_text(web.joined(("tokenizer.js", "sentencepiece.js"), ("SentencePiece",)), encoding="utf-8")
+    assert NODE is not None
+    run = subprocess.run(
+        [NODE, "--input-type=module", "--eval", ACCEPTS],
+        input=json.dumps({"module": module.as_uri(), "forms": forms}),
+        capture_output=True,
+        encoding="utf-8",
+    )
+    assert run.returncode == 0, run.stderr
+    here = [live._is_sentencepiece(one) for one in forms]
+    asked = [None, *OTHER_FORMS]
+    there = json.loads(run.stdout)
+    assert [one for one, a, b in zip(asked, here, there, strict=True) if a != b] == []
+    assert here[0]
+    assert len({*here}) == 2

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import copy
+import inspect
 import io
 import os
 import shutil
@@ -12,6 +13,7 @@ import sys
 import tokenize
 from collections.abc import Callable
 from pathlib import Path
+from textwrap import dedent
 from typing import Any
 
 import pytest
@@ -26,8 +28,22 @@ from seq2see.kernels.ensemble import is_written
 from seq2see.kernels.layers import FOREIGN
 from seq2see.kernels.registry import REPLACEMENTS, network_of, with_kernels, without_kernels
 from seq2see.kernels.shared import Cache, DecoderCache, PackedMask
+from seq2see.model import attention as attention_module
 from seq2see.model.masks import CAUSAL, EVERYTHING, Mask
+from seq2see.model.sublayers import AddNorm
 from seq2see.model.transformer import Transformer
+
+BROKEN = {
+    "the scores are not divided": (attention_module, "written_attention", " / math.sqrt(q.shape[-1])", ""),
+    "nothing is masked": (
+        attention_module,
+        "written_attention",
+        "scaled if allowed is None else",
+        "scaled if True else",
+    ),
+    "there is no residual": (AddNorm, "forward", "x + self.dropout(", "self.dropout("),
+}
+
 
 PACKAGE = Path(seq2see.__file__).parent
 MODEL = PACKAGE / "model"
@@ -257,3 +273,20 @@ def test_a_reader_who_changes_a_file_sees_another_answer(tmp_path: Path) -> None
 def test_an_engine_that_is_not_there_is_refused_with_the_names_of_those_that_are() -> None:
     with pytest.raises(UserError, match=r"no engine 'writen'\. Did you mean 'written'"):
         seq2see.load("dates", engine="writen")
+
+
+@pytest.mark.parametrize("what", BROKEN)
+def test_a_line_that_is_changed_changes_the_answers(what: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The line is changed in the text of the function, as a reader would do it."""
+    model = seq2see.load("dates", engine="written")
+    before, default = model.predict(DATES), seq2see.load("dates")
+    owner, name, old, new = BROKEN[what]
+    function = getattr(owner, name)
+    text = dedent(inspect.getsource(function))
+    assert old in text
+    names = dict(vars(sys.modules[function.__module__]))
+    exec(text.replace(old, new), names)
+    monkeypatch.setattr(owner, name, names[name])
+    for options in ({}, {"beam": 4}):
+        assert model.predict(DATES, **options) != before
+    assert default.predict(DATES) == before

@@ -13,7 +13,7 @@ from torch import nn
 from conftest import small_model
 from seq2see.config import PAPER_VOCABULARY, PRESETS, ModelConfig
 from seq2see.model.attention import MultiHeadAttention, written_attention
-from seq2see.model.masks import CAUSAL, Mask
+from seq2see.model.masks import CAUSAL, EVERYTHING, Mask
 from seq2see.model.positions import Embedding, position_table
 from seq2see.model.sublayers import AddNorm, FeedForward
 from seq2see.model.transformer import Transformer
@@ -232,3 +232,22 @@ def test_the_feed_forward_network_is_two_products_around_an_activation(
     layer, x = FeedForward(ModelConfig(d_model=8, heads=2, d_ff=12, activation=name)), torch.randn(3, 8)
     hidden = function(x @ layer.w_1.weight.T + layer.w_1.bias)
     torch.testing.assert_close(layer(x), hidden @ layer.w_2.weight.T + layer.w_2.bias)
+
+
+def test_packed_rank_is_attended_like_padded_rank() -> None:
+    q, k, v = torch.randn(5, 3, 4), torch.randn(6, 3, 4), torch.randn(6, 3, 6)
+    alone = written_attention(q, k, v, EVERYTHING)
+    torch.testing.assert_close(alone, written_attention(q[None], k[None], v[None], EVERYTHING)[0])
+
+
+def test_learned_positions_are_trained() -> None:
+    model = small_model(positions="learned")
+    model(torch.tensor([[1, 2]]), torch.tensor([[1]])).sum().backward()
+    assert model.encoder.embedding.positions.grad is not None
+
+
+def test_keep_costs_no_graph_break() -> None:
+    model = small_model()
+    compiled = torch.compile(model, backend="eager", fullgraph=True)
+    source, target = torch.tensor([[1, 2, 3]]), torch.tensor([[1, 5]])
+    torch.testing.assert_close(compiled(source, target), model(source, target))

@@ -21,6 +21,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+from conftest import small_disk
 from seq2see.answering.options import Options
 from seq2see.cli import app, parts
 from seq2see.cli.answering import Asked
@@ -267,4 +268,51 @@ def test_a_cluster_gives_the_same_answers_and_a_killed_worker_loses_and_doubles_
         assert "seq2see:" not in process.communicate(timeout=300)[1]  # Ray alone remarks on something
     assert process.returncode == 0
     assert answers(out) == expected(large)
+    assert not list(out.glob(f".*{parts.HALF}"))
+
+
+def test_a_worker_that_is_stopped_leaves_no_answers(
+    given: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stopped(form: object, lines: object, place: str, out: Any, *rest: object, **more: object) -> None:
+        out.write("January")
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(parts, "answer_all", stopped)
+    assert predict("--file", given / "c*", "--out", tmp_path / "out") == "130"
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {parts.NOTE, ".lock"}
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_a_part_that_finds_the_disk_full_has_no_answers(tmp_path: Path, packed: bool) -> None:
+    lines = listed(*(f"{1000 + number}-01-05" for number in range(4000))).encode()
+    (tmp_path / "a.txt").write_bytes(lines)
+    pattern = tmp_path / "a*"
+    if packed:
+        (tmp_path / "a.txt.gz").write_bytes(gzip.compress(lines))
+        (tmp_path / "a.txt").unlink()
+    out = tmp_path / "out"
+    with small_disk(5000):
+        assert "1 of 1 part could not be answered" in predict("--file", pattern, "--out", out)
+    assert {path.name for path in out.iterdir()} == {parts.NOTE, ".lock"}
+    assert predict("--file", pattern, "--out", out) == "0"
+    assert len(text_of(out / f"a.txt{'.gz' if packed else ''}").splitlines()) == 4000
+
+
+@pytest.mark.heavy
+def test_a_killed_run_goes_on_with_the_parts_that_are_not_whole(cluster: str, large: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    command = [sys.executable, "-m", "seq2see", "predict", "--file", str(large / "*.gz"), "--out", str(out)]
+    with subprocess.Popen([*command, "--ray", cluster], stderr=subprocess.DEVNULL) as process:
+        until = time.monotonic() + 120
+        while not answers(out) and time.monotonic() < until:
+            time.sleep(0.05)
+        writing(out)
+        process.kill()
+    before = {path.name: path.stat().st_ino for path in out.glob("*.txt.gz")}
+    assert 0 < len(before) < 5
+    done = run("predict", "--file", str(large / "*.gz"), "--out", str(out), "--ray", cluster)
+    assert (done.returncode, done.stderr.count("Answered already")) == (0, 1)
+    assert answers(out) == expected(large)
+    assert {name: (out / name).stat().st_ino for name in before} == before
     assert not list(out.glob(f".*{parts.HALF}"))

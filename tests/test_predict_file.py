@@ -224,3 +224,8 @@ def test_who_types_is_answered_line_by_line() -> None:
         assert typing.wait() == 0
     os.close(ours)
     os.close(theirs)
+
+
+def test_a_device_is_written_to_and_not_replaced() -> None:
+    assert run("predict", "1845-01-05", "--out", "/dev/null").returncode == 0
+    assert not Path("/dev/null").is_file()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from typing import Any
 
 import pytest
@@ -249,3 +250,47 @@ def test_a_beam_stays_full_however_many_ends_there_are() -> None:
     assert token.tolist() == [[5, 6]]
     assert (beams.total > -torch.inf).all()
     assert beams.done_ids[0, :, 0].tolist() == [2, 3]
+
+
+@pytest.mark.parametrize("beam", [1, 2, 4])
+@pytest.mark.parametrize("seed", sweep(range(4), 1))
+def test_batch_of_one_equals_batch_of_many(beam: int, seed: int) -> None:
+    model = chatty_model(seed, norm="pre")  # post-norm repeats itself, and then many answers score the same
+    together = beam_search(model, SOURCES, SPECIAL, with_beam(beam))
+    for hypotheses, source in zip(together, SOURCES, strict=True):
+        (alone,) = beam_search(model, [source], SPECIAL, with_beam(beam))
+        assert [h.ids for h in hypotheses] == [h.ids for h in alone]
+        assert [h.score for h in hypotheses] == pytest.approx([h.score for h in alone], abs=1e-4)
+
+
+@pytest.mark.parametrize("seed", sweep(range(6), 2))
+def test_beam_of_one_is_greedy(seed: int) -> None:
+    model = chatty_model(seed)
+    for (first, *_), answer in zip(
+        beam_search(model, SOURCES, SPECIAL, with_beam(1)), greedy(model, SOURCES, SPECIAL), strict=True
+    ):
+        assert first.ids == answer.ids
+        assert first.score == pytest.approx(answer.score, abs=1e-4)
+
+
+def test_answers_come_best_first_and_differ() -> None:
+    for hypotheses in beam_search(chatty_model(3), SOURCES, SPECIAL, with_beam(4)):
+        scores = [h.score for h in hypotheses]
+        assert scores == sorted(scores, reverse=True)
+        assert len({tuple(h.ids) for h in hypotheses}) == len(hypotheses) == 4
+
+
+def test_an_answer_has_at_most_source_plus_50_tokens() -> None:
+    model = small_model(0, max_length=200)
+    with torch.no_grad():
+        model.output.bias[SPECIAL.end] = -1e9
+    for answer, source in zip(greedy(model, SOURCES, SPECIAL), SOURCES, strict=True):
+        assert len(answer.ids) == len(source) + 50
+        assert not answer.finished
+    for hypotheses, source in zip(beam_search(model, SOURCES, SPECIAL, with_beam(3)), SOURCES, strict=True):
+        assert all(len(h.ids) == len(source) + 50 for h in hypotheses)
+
+
+def test_probability_of_an_answer_is_the_product_of_its_tokens() -> None:
+    answer = greedy(chatty_model(1), SOURCES, SPECIAL)[0]
+    assert answer.log_probability == pytest.approx(math.log(math.prod(map(math.exp, answer.log_probabilities))))

@@ -13,6 +13,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import httpx
@@ -21,8 +22,11 @@ import pytest
 import torch
 import typer
 import uvicorn
+from fastapi import FastAPI
 from fastapi.testclient import TestClient
 from typer.testing import CliRunner
+from uvicorn.protocols.http.flow_control import FlowControl
+from uvicorn.server import ServerState
 
 import seq2see
 from benchmarks.clients import besiege, dates, ours
@@ -38,6 +42,7 @@ from seq2see.model.transformer import Transformer
 from seq2see.seq2seq import Seq2Seq
 from seq2see.serve.app import create_app
 from seq2see.serve.batching import Batcher, Busy, Client, Left, Limits
+from seq2see.serve.guard import Metrics
 from seq2see.serve.server import Connection, Server, configured, hosts_of, is_loopback, listen
 from seq2see.stopping import go_on
 from seq2see.storage.folder import Tokenizers
@@ -879,3 +884,95 @@ def test_a_connection_whose_request_is_not_read_to_its_end_is_closed(
     asyncio.run(create_app({"dates": model}, limits)(scope, receive, send))
     assert said[0]["status"] == status
     assert (b"connection", b"close") in said[0]["headers"]
+
+
+def test_other_names_do_not_lead_to_a_server_on_loopback(model: Seq2Seq) -> None:
+    with TestClient(create_app({"dates": model}, hosts=["127.0.0.1"])) as strict:
+        assert strict.get("/healthz", headers={"host": "evil.example"}).status_code == 400
+        assert strict.get("/healthz", headers={"host": "127.0.0.1:8000"}).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("name", "asked", "message"),
+    [
+        ("human-dates", {"inputs": "31 February 2020", "glossary": {"x": "y"}}, "a day that does not exist"),
+        ("human-dates", {"inputs": "31 February 2020"}, "a day that does not exist"),
+        (
+            "dates",
+            {"inputs": "1845-01-05", "glossary": {"x": "y"}, "min_confidence": 0.5},
+            "the confidence of this model is not fitted",
+        ),
+        ("dates", {"inputs": "1845-01-05", "order": "day"}, "`order` is for dates that people write"),
+        ("dates", {"inputs": "1845-01-05", "prefix": "J", "glossary": {"x": "y"}}, "leave one out"),
+    ],
+)
+def test_a_request_is_refused_as_python_refuses_it(name: str, asked: dict[str, Any], message: str) -> None:
+    model = seq2see.load(name)
+    options = {key: value for key, value in asked.items() if key != "inputs"}
+    try:
+        [answer] = model.answers([asked["inputs"]], **options)
+        refused = answer.error
+    except UserError as error:
+        refused = str(error)
+    assert message in str(refused)
+    with TestClient(create_app({name: model})) as client:
+        response = client.post("/api/predict", json=asked)
+    if response.status_code == 200:
+        assert response.json()["answers"] == [{"input": asked["inputs"], "error": refused}]
+    else:
+        assert (response.status_code, error_of(response)) == (422, refused)
+
+
+def test_an_endless_head_is_refused(guarded: tuple[int, Server]) -> None:
+    with socket.create_connection(("127.0.0.1", guarded[0])) as one:
+        one.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nX: ")
+        with pytest.raises(OSError):  # noqa: PT011 - a reset or a broken pipe
+            one.sendall(b"a" * 100_000_000)
+
+
+async def no_app(scope: Any, receive: Any, send: Any) -> None:
+    raise AssertionError("the request reached the application")
+
+
+def test_a_client_has_its_time_to_read_from_when_it_stops_reading() -> None:
+    """The time that the answer took does not count."""
+    config, closed = configured(no_app, Limits(seconds=30)), list[int]()
+    clock = iter([0.0, 100.0])  # when it connects, and when it stops reading
+    loop, transport = (SimpleNamespace(time=lambda: next(clock)), SimpleNamespace(abort=lambda: closed.append(1)))
+    config.load()
+    connection: Any = config.http_protocol_class(config, ServerState(), {}, loop)  # type: ignore[call-arg]
+    connection.transport, connection.flow = transport, FlowControl(transport)  # type: ignore[arg-type]
+    connection.cycle = SimpleNamespace(response_complete=False)
+    connection.look_after(1000.0)  # it is being answered, however long that takes
+    connection.pause_writing()
+    connection.look_after(130.0)
+    assert not closed
+    connection.look_after(130.1)
+    assert closed
+
+
+def test_an_ending_server_accepts_nobody_while_its_clients_are_asked_to_leave(monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[str] = []
+    metrics = Metrics()
+    ending = Server(configured(FastAPI(), Limits()), metrics, ended=lambda *counts: told.append(f"ended {counts}"))
+
+    class Listener:
+        def close(self) -> None:
+            told.append("closed")
+
+    async def wait(seconds: float) -> None:
+        told.append(f"waited, ending {metrics.ending}")
+
+    async def rest(self: object, sockets: object = None) -> None:
+        told.append("rest")
+
+    ending.servers = [Listener(), Listener()]  # type: ignore[list-item]
+    ending.server_state.connections = {object()}  # type: ignore[arg-type]
+    monkeypatch.setattr(asyncio, "sleep", wait)
+    monkeypatch.setattr(uvicorn.Server, "shutdown", rest)
+    asyncio.run(ending.shutdown())
+    assert told == ["closed", "closed", "waited, ending True", "rest", "ended (0, 0)"]
+    told.clear()
+    ending.server_state.connections = set()
+    asyncio.run(ending.shutdown())
+    assert told == ["closed", "closed", "rest", "ended (0, 0)"]  # nobody is there to wait for

@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import httpx
@@ -23,6 +23,13 @@ from seq2see.serve.answers import Cost
 from seq2see.serve.app import create_app
 from seq2see.serve.batching import Limits
 from seq2see.serve.server import Server, configured, listen
+
+
+def silent(address: str, body: dict[str, Any]) -> None:
+    """Ask, and take whatever comes."""
+    with suppress(httpx.HTTPError):
+        httpx.post(address, json=body, timeout=120)
+
 
 LIMITS = Limits(seconds=2.0)
 LATE = 25.0  # seconds that the last piece of work may take on a busy machine
@@ -141,3 +148,11 @@ def test_a_request_of_many_values_is_refused_at_once(
                 assert message in reply.result().json()["error"]
                 assert len(reply.result().json()["error"]) < 200
     assert slowest < 3
+
+
+def test_a_server_with_long_work_under_way_ends(models: dict[str, Seq2Seq]) -> None:
+    with served(models) as (app, address):
+        for body in largest(models["en-fr"])["/api/trace"][1:3]:
+            threading.Thread(target=silent, args=(f"{address}/api/trace", body), daemon=True).start()
+        while not any(worker.working for worker in app.state.workers):
+            time.sleep(0.01)

@@ -361,3 +361,10 @@ def test_two_processes_do_not_train_in_one_folder(tmp_path: Path) -> None:
     assert f"Process {os.getpid()} is at work in" in done.stderr
     del lock
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_a_pipe_is_no_file(copy: Path) -> None:
+    (copy / "tokenizer.json").unlink()
+    os.mkfifo(copy / "tokenizer.json")
+    with pytest.raises(UserError, match=r"no tokenizer\.json"):
+        seq2see.load(copy)

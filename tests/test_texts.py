@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from itertools import count
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -30,6 +31,7 @@ from seq2see.documents.runs import Sentence
 from seq2see.documents.terms import Glossary
 from seq2see.errors import UserError
 from seq2see.inspection.alignment import words_of
+from seq2see.stopping import Stopped, stopped_when
 from seq2see.storage.folder import Tokenizers
 from seq2see.tokenizers.tokenizer import Tokenizer
 
@@ -608,3 +610,76 @@ def test_the_server_sends_sentences_as_they_are_done(folder: Path, form: str, te
             refused = client.post("/api/text", json=body)
             assert refused.status_code == 422
             assert said in refused.json()["error"]
+
+
+def test_a_document_is_given_up_in_the_middle_of_a_run() -> None:
+    text, asked = "<b>a</b>" * 1000, count()
+    with stopped_when(lambda: next(asked) > 3500), pytest.raises(Stopped):  # after all 3000 tokens are found
+        documents.read(text, "html")
+
+
+def test_an_empty_search_is_one_refused_text_and_the_others_are_answered(folder: Path) -> None:
+    model = seq2see.load(folder)
+    twice = "The cat is 1987 and 1987."  # both are required, and no sequence of four tokens may come twice
+    many = ["The cat.", twice, "The dog is 7."]
+    assert len(model.predict(many)) == 3
+    model.config = replace(
+        model.config, decoding=model.config.decoding.but(suppressed=tuple(range(model.tokenizers.target.size)))
+    )
+    found = model.answers(["The cat.", "", "The dog."], beam=2, whole=True, probabilities=False)
+    assert [one.output for one in found] == [None] * 3
+    assert "found no answer that its rules allow" in str(found[0].error)
+    assert "empty" in str(found[1].error)
+    assert [one.error for one in model.answers(["The cat."], beam=2)] == [found[0].error]
+
+
+@pytest.mark.parametrize(
+    ("data", "form", "message"),
+    [
+        (b"a\0b\xff", "text", "is binary data"),
+        (b"caf\xe9", "text", "is not UTF-8 text (byte 4)"),
+        (b"Hello", "srt", "subtitles begin with a number"),
+        (b"<p>Hi <b", "html", "the HTML is broken"),
+    ],
+)
+def test_a_bad_document_leaves_nothing_behind(
+    folder: Path, tmp_path: Path, data: bytes, form: str, message: str
+) -> None:
+    source, out = tmp_path / "in", tmp_path / "out"
+    source.write_bytes(data)
+    done = predict("--model", str(folder), "--format", form, "--file", str(source), "--out", str(out))
+    assert isinstance(done.exception, UserError)
+    assert message in str(done.exception)
+    assert [path.name for path in tmp_path.iterdir()] == ["in"]
+
+
+def test_a_text_whose_reader_leaves_is_given_up(folder: Path) -> None:
+    import threading
+    import time
+
+    import httpx
+    import uvicorn
+
+    from seq2see.serve.app import create_app
+    from seq2see.serve.batching import Limits
+    from seq2see.serve.server import configured, listen
+
+    limits, listener = Limits(), listen("127.0.0.1", 0)
+    app = create_app({"prose": seq2see.load(folder)}, limits)
+    server = uvicorn.Server(configured(app, limits))
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
+    thread.start()
+    try:
+        text = "\n".join(f"The cat number {n} is red." for n in range(4000))
+        address = f"http://127.0.0.1:{listener.getsockname()[1]}/api/text"
+        with httpx.stream("POST", address, json={"input": text}, timeout=30) as response:
+            assert "parts" in json.loads(next(response.iter_lines()))
+        done = -1
+        while done != app.state.batcher.items:
+            done = app.state.batcher.items
+            time.sleep(0.5)
+        assert done < 4000
+        assert not app.state.batcher.waiting
+    finally:
+        server.should_exit = True
+        thread.join()

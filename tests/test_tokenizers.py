@@ -15,6 +15,21 @@ from seq2see.tokenizers.limits import LONGEST_KEY, LONGEST_MAPPED, is_character_
 from seq2see.tokenizers.pieces import _byte_level
 from seq2see.tokenizers.tokenizer import Tokenizer
 
+
+def any_texts(count: int) -> list[str]:
+    """Texts of characters from all over Unicode, short and long, the same each time."""
+    from random import Random
+
+    random = Random(1)
+    alphabets = [range(32, 127), range(0, 0x300), range(0x300, 0x370), range(0x2000, 0x2100), range(0x10000, 0x10FFFF)]
+
+    def character() -> str:
+        number = random.choice(random.choice(alphabets))
+        return chr(number)
+
+    return ["".join(character() for _ in range(random.randrange(30))) for _ in range(count)]
+
+
 CAT = "The cat sat on the mat, and it's 1999 again!"
 TEXTS = [*SAMPLE, CAT, "L'homme était là ; où ?"] * 2
 WEIRD = [
@@ -145,3 +160,13 @@ def test_a_token_that_sentencepiece_does_not_know_is_written_as_it_is(kind: int)
     engine = spm.engine_of(spm.SentencePiece(pieces), names, "<unk>", ["</s>"])
     assert engine.decode([2, 3, 4, 5, 6, 2]) == "ab moresb a"
     assert engine.encode("a more").ids != [2, 4]  # no text is cut into it
+
+
+def test_any_text_comes_back(pieces: Tokenizer) -> None:
+    for text in [*WEIRD, *any_texts(1500)]:
+        ids = pieces.encode(text)
+        assert pieces.decode(ids) == text
+        assert (ids[0], ids[-1]) == (pieces.start, pieces.end)
+        assert not {pieces.start, pieces.end, pieces.pad} & set(ids[1:-1])
+        pieces.check(text)
+    assert pieces.unknown is None

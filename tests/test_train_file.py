@@ -344,3 +344,15 @@ def test_a_model_of_pairs_is_not_scored_on_dates(trained: tuple[Path, Result]) -
     told = refused("evaluate", "dates", "--model", one, "--sample", "9")
     assert told.startswith(f"{one} takes no dates: ")
     assert told.endswith("Give a file of pairs to score it on.")
+
+
+def test_words_have_two_dictionaries_and_lose_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "s.tsv"
+    path.write_text("".join(f"{s}\t{t}\n" for s, t in sentences(90)))
+    out = tmp_path / "model"
+    done = run("train", str(path), "--tokenizer", "words", "--out", str(out), *LITTLE)
+    assert done.exit_code == 0, (done.output, done.exception)
+    assert (out / "source-tokenizer.json").is_file()
+    assert "(right: Le " in done.output
+    result = run("evaluate", str(path), "--model", str(out), "--json")
+    assert json.loads(result.stdout)["worst"][0]["expected"].startswith("Le ")

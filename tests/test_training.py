@@ -34,7 +34,8 @@ from seq2see.training import checkpoint, loop
 from seq2see.training.checkpoint import CHECKPOINTS
 from seq2see.training.learner import Learner, Objective
 from seq2see.training.loop import Trainer
-from seq2see.training.optimisers import ROUNDS, Adam, Muon, is_matrix
+from seq2see.training.optimisers import ROUNDS, Adam, Muon, is_matrix, orthogonal
+from seq2see.training.schedule import learning_rate
 from test_shards import texts_of
 
 STEPS = 40
@@ -756,3 +757,97 @@ def test_adam_is_pytorchs_and_a_training_does_not_import_its_compiler() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
+
+
+def test_the_papers_schedule() -> None:
+    config = TrainingConfig()
+    for step in (1, 100, 4000, 4001, 100_000):
+        expected = 512**-0.5 * min(step**-0.5, step * 4000**-1.5)
+        assert learning_rate(step, config, 512) == pytest.approx(expected)
+
+
+def test_cosine_ends_at_zero() -> None:
+    config = TrainingConfig.of(schedule="cosine", steps=100, warmup=10, learning_rate=1.0)
+    assert learning_rate(5, config, 1) == pytest.approx(0.5)
+    assert learning_rate(10, config, 1) == 1.0
+    assert learning_rate(55, config, 1) == pytest.approx(0.5)
+    assert learning_rate(100, config, 1) == pytest.approx(0.0)
+
+
+@pytest.mark.parametrize(("steps", "every", "average", "expected"), [
+    (40, 8, 1, [40]), (41, 8, 2, [40, 41]), (5, 8, 3, [5]), (16, 8, 5, [16]), (17, 8, 9, [16, 17]),
+    (800, 200, 5, [600, 800]), (2000, 200, 2, [1800, 2000]),
+])  # fmt: skip
+def test_which_checkpoints_are_averaged(steps: int, every: int, average: int, expected: list[int]) -> None:
+    trainer = small_trainer(steps=steps, checkpoint_every=every, average=average)
+    assert [step for step in range(1, steps + 1) if trainer._in_average(step)] == expected
+
+
+def test_a_single_number_of_a_checkpoint_that_has_changed_is_noticed(tmp_path: Path) -> None:
+    trainer = small_trainer(tmp_path, checkpoint_every=5)
+    steps = trainer.steps()
+    while next(steps).step < 6:
+        pass
+    steps.close()
+    (step,) = checkpoint.steps_in(tmp_path / CHECKPOINTS)
+    path = checkpoint.path_of(tmp_path / CHECKPOINTS, step)
+    data = bytearray(path.read_bytes())
+    data[-3] ^= 1  # the tensors are at the end
+    path.write_bytes(data)
+    with pytest.raises(FolderError, match="do not match their digest"):
+        checkpoint.read(tmp_path / CHECKPOINTS, step)
+
+
+@pytest.mark.heavy
+def test_a_damaged_part_of_the_average_is_made_again(tmp_path: Path) -> None:
+    settings = {"checkpoint_every": 2, "average": 5}
+    first = small_trainer(tmp_path, **settings)
+    for step in first.steps():
+        if step.step == 35:
+            first.save(at_once=True)
+            break
+    where = tmp_path / CHECKPOINTS
+    assert set(checkpoint.steps_in(where)) == {32, 34, 35, first.best.step}
+    checkpoint.path_of(where, 34).write_bytes(b"")
+    second = small_trainer(tmp_path, resume=True, **settings)
+    assert second.step == 32  # 35 is whole, but 34 is needed for the average
+    assert_identical(finished(second), finished(small_trainer(**settings)))
+
+
+@pytest.mark.heavy
+def test_ctrl_c_leaves_a_checkpoint_that_resumes(tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    command = [sys.executable, "-m", "seq2see", "train", "dates", "--out", str(out), "--count", "300",
+               "--steps", "60", "--years", "2000-2004",
+               "--set", "training.batch_tokens=400", "--set", "training.checkpoint_every=50",
+               "--set", "training.evaluate_every=10", "--set", "training.evaluate_on=10"]  # fmt: skip
+    process = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ, "PYTHONUNBUFFERED": "1"}
+    )
+    assert process.stdout is not None
+    for line in process.stdout:
+        if line.strip().startswith("10"):
+            process.send_signal(signal.SIGINT)
+            break
+    _, errors = process.communicate()
+    assert process.returncode == 130
+    assert "--resume continues" in errors
+    assert "Traceback" not in errors
+    *_, stopped = checkpoint.steps_in(out / CHECKPOINTS)  # the best so far may be kept beside it
+    assert 10 <= stopped < 60
+    again = subprocess.run([*command, "--resume"], capture_output=True, text=True, check=True)
+    assert f"Resuming from step {stopped}" in again.stderr
+    assert (out / "model.safetensors").exists()
+    whole = tmp_path / "whole"
+    command[command.index(str(out))] = str(whole)
+    subprocess.run(command, capture_output=True, check=True)
+    assert_identical(load_file(out / "model.safetensors"), load_file(whole / "model.safetensors"))
+
+
+def test_muon_makes_every_direction_equally_long() -> None:
+    torch.manual_seed(0)
+    made = orthogonal(torch.randn(3, 16, 64))
+    assert made.shape == (3, 16, 64)
+    lengths = torch.linalg.svdvals(made)
+    assert lengths.min() > 0.6
+    assert lengths.max() < 1.3
