@@ -62,7 +62,11 @@ def client(address: str) -> Iterator[httpx.Client]:
 @FEW
 def test_the_interface_does_as_it_says(address: str, case: schemathesis.Case) -> None:
     # A text may have the right form and yet be nothing that the model can answer.
-    case.call_and_validate(base_url=address, excluded_checks=[positive_data_acceptance])
+    response = case.call(base_url=address)
+    if response.status_code == 413:  # too long to be read; the library does not take this for a refusal
+        assert "which is the limit" in response.json()["error"]
+    else:
+        case.validate_response(response, excluded_checks=[positive_data_acceptance])
 
 
 def sent(client: httpx.Client, path: str, body: bytes, kind: str = "application/json") -> httpx.Response:

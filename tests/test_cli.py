@@ -429,6 +429,8 @@ exact match|bs:1000|rs:12345
 -0.0000\t-0.0000\t1999-12-31\tDecember 31, 1999
 """,
     "doctor pairs.tsv": """
+fault: 3 pairs are too few to train on.
+    → collect at least 500; about 2,000 suffice for a simple rule
 pairs            3 in pairs.tsv
 written in       digits → Latin letters (a guess)
 split            1 for training, 1 for validation, 1 for the test
@@ -439,8 +441,6 @@ recipe           d_model 96, 3+3 layers, dropout 0.3, 512 tokens a batch, for 1 
 model            787,392 parameters
 memory           46 MiB for the worst batch (an estimate)
 time             …, less when nothing more comes
-fault: 3 pairs are too few to train on.
-    → collect at least 500; about 2,000 suffice for a simple rule
 """,
     "see 1845-01-05 --html page.html": """
 page.html: … KB; it answers any text, offline. Open it in a browser.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import date
 
+import numpy as np
 import pytest
 
 from seq2see.data.batching import Batches, Ragged
@@ -91,3 +92,18 @@ def test_targets_are_shifted_by_one_and_counted() -> None:
     assert batch.target_out.tolist() == [[6, 7, 8]]
     assert batch.tokens == 3
     assert batch.source_mask.keys is None
+
+
+@pytest.mark.parametrize("sorted_by_length", [True, False])
+def test_an_epoch_holds_every_pair_once_within_the_budget(sorted_by_length: bool) -> None:
+    random = np.random.default_rng(0)
+    lengths = random.integers(2, 40 if sorted_by_length else 3, 500).tolist()
+    source, target = ragged(lengths), ragged(lengths[::-1])
+    batches = Batches(source, target, (0, 0), batch_tokens=400, seed=1)
+    assert batches.sorted == sorted_by_length
+    for epoch in range(2):
+        rows = batches.order(epoch)
+        assert sorted(np.concatenate(rows).tolist()) == list(range(500))
+        assert len(rows) == batches.per_epoch
+        for chosen in rows:
+            assert len(chosen) * batches.longest[chosen].max() <= 400

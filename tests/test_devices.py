@@ -17,6 +17,7 @@ from torch.utils._pytree import tree_leaves
 import seq2see
 from seq2see import devices
 from seq2see.cli import answering, main
+from seq2see.cli.lines import characters_in
 from seq2see.data.recipe import fast_on
 from seq2see.devices import Choice, Work
 from seq2see.errors import UserError
@@ -167,12 +168,12 @@ def test_the_command_says_which_device_answers(
     made_up(monkeypatch, ONE)
     for path, model, engine in ((lines, "en-fr", "auto"), (large, "en-fr", "auto"), (large, "en-fr", "int8"),
                                 (large, "dates", "auto")):  # fmt: skip
-        answering.loaded(model, "auto", engine, answering.characters_in(path))
+        answering.loaded(model, "auto", engine, characters_in(path))
     assert [device for _, device in asked] == ["cpu", "cuda", "cpu", "cpu"]
     assert capsys.readouterr().err.count("The GPU is used") == 1
     packed = tmp_path / "packed.txt.gz"
     packed.write_bytes(b"x" * 100)
-    assert answering.characters_in(packed, None, tmp_path / "pipe") == 300
+    assert characters_in(packed, None, tmp_path / "pipe") == 300
     asked.clear()
     monkeypatch.setattr("sys.argv", ["seq2see", "predict", "--file", str(lines)])
     with pytest.raises(SystemExit) as end:

@@ -353,7 +353,7 @@ def test_the_scrubber_moves_everything(open_page: Open, trace: Trace) -> None:
     expect(page.locator(".chip[aria-current]")).to_have_text("5")
     expect(page.locator("#probabilities .so-far b")).to_have_text(trace.output_tokens[8])
     page.keyboard.press("Escape")
-    page.locator("h2").first.click()
+    page.locator("h1").first.click()
     page.keyboard.press("ArrowRight")
     expect(page.locator(".chip[aria-current]")).to_have_attribute("data-step", "9")
     page.keyboard.press("ArrowLeft")

@@ -100,9 +100,6 @@ def test_the_pictures_have_the_colours_of_the_page() -> None:
     light = dict(re.findall(r"--([\w-]+): ([^;]+);", css.partition("@media")[0]))
     assert light["shares"].split() == [*style.SHARES]
     assert light["signed"].split() == [*style.SIGNS]
-    for box in ("attention", "norm", "embedding", "linear", "softmax"):
-        assert light[f"box-{box}"] == getattr(architecture, box.upper())
-    assert light["box-feed"] == architecture.FEED_FORWARD
 
 
 def test_pyplot_and_its_settings_are_left_alone() -> None:

@@ -30,7 +30,7 @@ CATEGORIES = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#D55E00", "#56B4E9", 
 #: The shades of shares from 0 to 1 and of numbers with a sign. The page's ``style.css`` has the same, so that a reader of
 #: both sees one colour for one quantity.
 SHARES = ("#f3f2ee", "#c3d3f1", "#7a9fe0", "#2f63c0", "#12306e")
-SIGNS = ("#8f4a12", "#e3b583", "#f6f4ef", "#9db9ea", "#1f4fa8")
+SIGNS = ("#8f4a12", "#e3b583", "#f6f4ef", "#8cc7b7", "#0f6b57")
 MAGNITUDE = LinearSegmentedColormap.from_list("shares", SHARES)
 SIGNED = LinearSegmentedColormap.from_list("signs", SIGNS)
 

@@ -1,4 +1,4 @@
-"""How texts are folded, and texts of symbols: rows of phones or tags, words that end with features, `walk <V> <PST>`."""
+"""Texts of symbols (rows of phones or tags, words with features, `walk <V> <PST>`), and the forms of Unicode."""
 
 from __future__ import annotations
 
@@ -21,25 +21,12 @@ NUMBER = re.compile(r"[0-9]{2,}")
 MARKS = 256  # consecutive combining marks that are composed together
 
 
-def fold(text: str) -> str:
-    """Return a text in Unicode NFC, each run of white space (no-break spaces included) as one space, none at the ends.
-
-    Training and answers use this form.
-    """
-    if not text.isascii():
-        text = unicodedata.normalize("NFC", text) if len(text) <= MARKS else _composed(text)
-    # Of all white space only " " is printable. For most texts this check suffices, and it is cheaper than a split.
-    if text.isprintable() and "  " not in text and text[:1] != " " and text[-1:] != " ":
-        return text
-    return " ".join(text.split())
-
-
 def decomposed(text: str) -> str:
     """Return a text in Unicode NFD: letters, marks and jamo are separate."""
     return text if text.isascii() else unicodedata.normalize("NFD", text)
 
 
-def _composed(text: str) -> str:
+def composed(text: str) -> str:
     """Return a text in Unicode NFC.
 
     Composing a run of combining marks takes quadratic time, since they are sorted. No script has runs of more than a

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import string
+import unicodedata
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
@@ -16,8 +17,8 @@ from tokenizers import Tokenizer as Engine
 
 from seq2see.errors import FolderError, InputError, UserError, shown
 from seq2see.tokenizers import limits, symbols
+from seq2see.tokenizers.symbols import MARKS, composed
 from seq2see.tokenizers.symbols import decomposed as decomposed
-from seq2see.tokenizers.symbols import fold as fold
 
 EVERY_CHARACTER = pre_tokenizers.Split(Regex(r"[\s\S]"), "isolated")
 FEATURES = pre_tokenizers.Split(Regex(symbols.PARTS.pattern), "isolated")
@@ -35,6 +36,19 @@ WORDS = pre_tokenizers.Sequence(
 
 #: The 68 tokens of the shipped dates model, in order: 0-9, A-Z, a-z, three signs, three special tokens.
 DOCUMENT_VOCABULARY = (*string.digits, *string.ascii_uppercase, *string.ascii_lowercase, *"-, ", START, END, PAD)
+
+
+def fold(text: str) -> str:
+    """Return a text in Unicode NFC, each run of white space (no-break spaces included) as one space, none at the ends.
+
+    Training and answers use this form.
+    """
+    if not text.isascii():
+        text = unicodedata.normalize("NFC", text) if len(text) <= MARKS else composed(text)
+    # Of all white space only " " is printable. For most texts this check suffices, and it is cheaper than a split.
+    if text.isprintable() and "  " not in text and text[:1] != " " and text[-1:] != " ":
+        return text
+    return " ".join(text.split())
 
 
 def _without(row: Sequence[int], silent: set[int]) -> Sequence[int]:
