@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -79,3 +81,18 @@ def test_commands_table_lists_every_command() -> None:
 def test_make_understands_its_targets(target: str) -> None:
     done = subprocess.run(["make", "--dry-run", target], cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
+
+
+def test_the_first_ten_minutes_are_as_printed(tmp_path: Path) -> None:
+    """Each command after a $ prints what stands below it, up to the next one."""
+    text = (ROOT / "docs" / "first-ten-minutes.md").read_text(encoding="utf-8")
+    steps = "".join(re.findall(r"```text\n(.*?)```", text, re.DOTALL)).removeprefix("$ ").split("\n$ ")
+    paths = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    env = os.environ | {"PATH": paths, "COLUMNS": "100000"}
+    assert len(steps) == 10
+    for step in steps:
+        command, _, printed = step.partition("\n")
+        both = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+        done = subprocess.run(["bash", "-c", command], cwd=tmp_path, env=env, text=True, check=False, **both)  # type: ignore[call-overload]
+        form = re.escape(printed.strip()).replace("…", ".*")
+        assert re.fullmatch(form, done.stdout.strip(), re.DOTALL), (command, done.stdout)
