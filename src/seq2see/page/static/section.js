@@ -157,9 +157,12 @@ export function whenSeen(/** @type {HTMLElement} */ element, /** @type {() => vo
   eyes.observe(element);
 }
 
-/** Scroll to a panel and move the focus there. It stays there while the panels above it are filled. */
+/** Scroll to a panel and move the focus there. It stays there while the panels above it are filled, until the reader acts. */
 export function goTo(/** @type {string} */ id) {
+  const acted = new AbortController();
+  for (const kind of ["wheel", "touchstart", "pointerdown", "keydown"]) addEventListener(kind, () => acted.abort(), { capture: true, signal: acted.signal });
   const settle = (/** @type {number} */ looks) => {
+    if (acted.signal.aborted) return;
     document.getElementById(id)?.scrollIntoView();
     if (looks || document.querySelector("#flow [data-waiting]")) setTimeout(() => settle(Math.max(0, looks - 1)), 100);
   };
