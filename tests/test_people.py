@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import json
+import shutil
 import sys
 from collections.abc import Iterator
 from html.parser import HTMLParser
@@ -197,6 +198,12 @@ def test_runs_lists_what_was_trained_here(trained: Path) -> None:
     assert one["right"].endswith("%")
     assert one["data"].startswith("numbers.tsv")
     assert one["recipe"]
+    other = trained / "names" / "[red]a[/bold]"
+    shutil.copytree(trained / "runs" / "numbers", other)
+    (other / "log.jsonl").write_text('{"step": 1, "loss": 1, "validation_loss": 1, "exact_match": 0.5}\n'
+                                     '{"step": 2, "loss": "x", "validation_loss": [], "exact_match": "y"}\n')  # fmt: skip
+    assert str(other) in run("runs", trained / "names").stdout.replace("\n", "")
+    assert [line["step"] for line in seq2see.load(other).history] == [1]
     (trained / "empty").mkdir()
     assert "No trained model lies below" in str(run("runs", trained / "empty").exception)
     assert "is no folder" in str(run("runs", trained / "nowhere").exception)

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from seq2see.cli.output import console, in_json, say
+from seq2see.cli.output import in_json, say
 from seq2see.errors import FolderError, UserError
 
 DEPTH = 4  # folders below this one in which models are looked for
@@ -55,7 +55,7 @@ def runs(
         if as_json:
             print(in_json(one))
         else:
-            console.print(f"[bold]{one['folder']}[/bold]", highlight=False)
+            say(one["folder"], style="bold")
             say("  " + "; ".join(f"{name} {value}" for name, value in one.items() if name != "folder" and value))
 
 

@@ -25,8 +25,9 @@ class History(list[dict[str, Any]]):
             lines = [parsed(line, LOG) for line in read_text(path / LOG, LARGEST_LOG).splitlines()]
         except (FolderError, OSError):
             return cls()
-        needed = {"step", "loss", "validation_loss", "exact_match"}
-        return cls(line for line in lines if isinstance(line, dict) and needed <= line.keys())
+        needed = ("step", "loss", "validation_loss", "exact_match")
+        records = (line for line in lines if isinstance(line, dict))
+        return cls(line for line in records if all(type(line.get(name)) in (int, float) for name in needed))
 
     def _repr_html_(self) -> str:
         return history(self)
